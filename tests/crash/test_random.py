@@ -1,4 +1,4 @@
-"""SIGKILL at random instants under load. APOLLOD_CRASH_KILLS kills in all (8; `make crash`: 300), seed
+"""SIGKILL at random instants under load. APOLLOD_CRASH_KILLS kills in all (5; `make crash`: 300), seed
 APOLLOD_CRASH_SEED."""
 
 import os
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.daemon import CRASH_ENGINE, Daemon, dead_within, group_of
+from support.daemon import CRASH_ENGINE, SOON, Daemon, dead_within, group_of
 from support.fork_server import said
 from support.invariants import check_replay, check_stopped, journal_of, open_intents_of, say, taken, wait_up
 from support.load import Load, check_intake
@@ -19,7 +19,7 @@ from apollod.wire import messages as msg
 
 pytestmark = pytest.mark.crash
 
-KILLS = int(os.environ.get("APOLLOD_CRASH_KILLS", "8"))
+KILLS = int(os.environ.get("APOLLOD_CRASH_KILLS", "5"))
 FULL = max(2, KILLS * 40 // 300)  # with engine and trainer; the others need none and are cheap
 SEED = int(os.environ.get("APOLLOD_CRASH_SEED", "1"))
 VICTIMS = ["supervisor", "engine", "engine core", "trainer", "trainer"]
@@ -76,7 +76,7 @@ def test_every_process_killed_at_random_while_it_learns(tiny_model, tmp_path):
     """Supervisor, engine and trainer, also while they start; then the journal, run again offline, has the same
     weights."""
     chance = random.Random(SEED)
-    often = {"APOLLOD_CHECKPOINT__DELAY_S": "1"}
+    often = {"APOLLOD_CHECKPOINT__DELAY_S": "1", **SOON}
     daemon = Daemon(tmp_path, tiny_model, engine=CRASH_ENGINE).start(often)
     load = Load(daemon.inbox, SEED + 1, period_s=2.0).start()
     victims = [victim for _ in range(0, FULL, len(VICTIMS)) for victim in chance.sample(VICTIMS, len(VICTIMS))]

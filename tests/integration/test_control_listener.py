@@ -28,16 +28,20 @@ from apollod.testing.daemon import free_port
 JSON = {"Content-Type": "application/json"}
 ASKING = """
 import encodings.idna, http.client, json, os, socket, sys
-uid, path, port, method, route, headers = json.loads(sys.argv[1])
+uid, path, port, requests, more = json.loads(sys.argv[1])
 if uid != os.getuid():
     os.setgroups([]); os.setgid(uid); os.setuid(uid)
-connection = http.client.HTTPConnection("127.0.0.1", port or 80, timeout=30)
-if path:
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect(path)
-connection.request(method, route, b"{}" if method == "POST" else None, headers)
-answer = connection.getresponse()
-print(json.dumps([answer.status, answer.read().decode()]))
+answers = []
+for method, route in requests:
+    connection = http.client.HTTPConnection("127.0.0.1", port or 80, timeout=30)
+    if path:
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(path)
+    connection.request(method, route, b"{}" if method == "POST" else None, more if method == "POST" else {})
+    answer = connection.getresponse()
+    answers.append([answer.status, answer.read().decode()])
+    connection.close()
+print(json.dumps(answers))
 """
 
 
@@ -68,17 +72,16 @@ class Control:
         connection.close()
         return answer.status, json.loads(text) if text.startswith((b"{", b"[")) else text.decode()
 
-    def ask_as(self, uid: int, method: str, route: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
-        """The same by a process of that user."""
-        more = JSON if method == "POST" else {}
-        told = [uid, self.address.path, self.address.port, method, route, {**more, **(headers or {})}]
+    def ask_as(self, uid: int, *requests: tuple[str, str]) -> list[tuple[int, str]]:
+        """The same of several methods and routes by a process of that user, each on a connection of its own; where it
+        fails, its error."""
+        told = [uid, self.address.path, self.address.port, requests, JSON]
         done = subprocess.run(
             [sys.executable, "-c", ASKING, json.dumps(told)], capture_output=True, text=True, timeout=60, check=False
         )
         if done.returncode:
-            return 0, done.stderr
-        status, text = json.loads(done.stdout)
-        return status, text
+            return [(0, done.stderr)]
+        return [(status, text) for status, text in json.loads(done.stdout)]
 
     def _reached(self) -> bool:
         try:
@@ -141,10 +144,9 @@ def test_a_trainer_needs_no_other_address(control: Control) -> None:
 def test_another_user_is_refused_at_a_port(tmp_path: Path) -> None:
     """Although the engine's port is open to everybody who reaches it."""
     control = Control(tmp_path, address_of("port", tmp_path), host="0.0.0.0")
-    for method, path in control.apart:
-        status, text = control.ask_as(NOBODY, method, path)
+    for (_, path), (status, text) in zip(control.apart, control.ask_as(NOBODY, *control.apart), strict=True):
         assert status == 403 and f"uid {os.getuid()}" in text, path
-    assert control.ask_as(os.getuid(), "GET", "/weight_info")[0] == 200
+    assert control.ask_as(os.getuid(), ("GET", "/weight_info"))[0][0] == 200
     assert control.served.supervisor.kinds() == []
     control.served.close()
 
@@ -155,12 +157,12 @@ def test_another_user_is_refused_at_a_socket_twice(tmp_path: Path) -> None:
     with open_place() as place:
         control = Control(tmp_path, address_of("unix", place))
         assert stat.S_IMODE(os.stat(control.address.path).st_mode) == 0o600
-        assert "PermissionError" in control.ask_as(NOBODY, "GET", "/weight_info")[1]
+        assert "PermissionError" in control.ask_as(NOBODY, ("GET", "/weight_info"))[0][1]
         os.chmod(control.address.path, 0o666)
-        for method, path in [*control.apart, ("POST", "/v1/completions"), ("GET", "/apollod/status")]:
-            status, text = control.ask_as(NOBODY, method, path)
+        routes = [*control.apart, ("POST", "/v1/completions"), ("GET", "/apollod/status")]
+        for (_, path), (status, text) in zip(routes, control.ask_as(NOBODY, *routes), strict=True):
             assert status == 403 and f"uid {NOBODY}" in text, (path, text)
-        assert control.ask_as(os.getuid(), "GET", "/weight_info")[0] == 200
+        assert control.ask_as(os.getuid(), ("GET", "/weight_info"))[0][0] == 200
         assert control.served.supervisor.kinds() == [] and not control.served.completions
         control.served.close()
         assert not Path(control.address.path).exists()

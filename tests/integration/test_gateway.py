@@ -57,6 +57,20 @@ def other(tiny_model: Path) -> Iterator[EngineElsewhere]:
     engine.end()
 
 
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[tuple[Daemon, EngineElsewhere]]:
+    """A daemon with one engine, for tests of which only the last one learns."""
+    engine = EngineElsewhere(tiny_model)
+    daemon = Daemon(tmp_path_factory.mktemp("disk"), tiny_model, config("disk", engine), engine="")
+    try:
+        daemon.start()
+        daemon.wait_ready()
+        yield daemon, engine
+    finally:
+        daemon.end()
+        engine.end()
+
+
 @pytest.fixture
 def start(tmp_path: Path, tiny_model: Path) -> Iterator[Callable[[str], Daemon]]:
     started: list[Daemon] = []
@@ -123,23 +137,8 @@ def test_every_version_reaches_both_engines_and_a_failure_is_told_and_made_up_fo
     until(lambda: there.fingerprint == other.fingerprint == steps[1])
 
 
-def test_a_daemon_that_is_killed_while_it_sends_brings_the_version_of_its_journal(
-    start: Callable[[str], Daemon], there: EngineElsewhere
-) -> None:
-    daemon = start(config("disk", there))
-    there.refuses.add("/update_weights_from_disk")
-    daemon.drop("a.jsonl", *LEARNS[:1])
-    daemon.wait_learned(1)
-    daemon.kill()
-    there.refuses.clear()
-    daemon.start()
-    daemon.wait_ready()
-    until(lambda: there.fingerprint == daemon.status()["weights"]["fingerprint"])
-    assert there.label == "1" and served(daemon)[0] == there.fingerprint
-
-
-def test_what_is_not_passed_on_and_who_may_ask(start: Callable[[str], Daemon], there: EngineElsewhere) -> None:
-    daemon = start(config("disk", there))
+def test_what_is_not_passed_on_and_who_may_ask(disk: tuple[Daemon, EngineElsewhere]) -> None:
+    daemon, there = disk
     closed = ["/collective_rpc", "/pause", "/update_weight_version", "/sleep", "/v1/load_lora_adapter"]
     for path in closed:
         assert daemon.post(path, {})[0] == 404, path
@@ -154,6 +153,21 @@ def test_what_is_not_passed_on_and_who_may_ask(start: Callable[[str], Daemon], t
     until(lambda: daemon.post("/v1/completions", {"model": "tiny", "prompt": "x"})[0] == 503)
     there.serve()
     until(lambda: daemon.post("/v1/completions", {"model": "tiny", "prompt": "x"})[0] == 200)
+
+
+def test_a_daemon_that_is_killed_while_it_sends_brings_the_version_of_its_journal(
+    disk: tuple[Daemon, EngineElsewhere],
+) -> None:
+    daemon, there = disk
+    there.refuses.add("/update_weights_from_disk")
+    daemon.drop("a.jsonl", *LEARNS[:1])
+    daemon.wait_learned(1)
+    daemon.kill()
+    there.refuses.clear()
+    daemon.start()
+    daemon.wait_ready()
+    until(lambda: there.fingerprint == daemon.status()["weights"]["fingerprint"])
+    assert there.label == "1" and served(daemon)[0] == there.fingerprint
 
 
 def test_a_reader_of_files_gets_whole_versions(start: Callable[[str], Daemon], there: EngineElsewhere) -> None:

@@ -44,10 +44,10 @@ class Way:
         self.terms = ReceiverTerms(engine.url, dialect)
         self.channels: list[GlooChannel] = []
         self.bridge = Nccl(SendTerms("nccl", (self.terms,), "", timeout_s=30.0), self.weights, self._channel)
-        self.loaded, self.limit = 0, LIMIT
+        self.engine, self.loaded, self.limit = engine, 0, LIMIT
 
     def _channel(self, receiver: ReceiverTerms, world_size: int) -> GlooChannel:
-        self.channels.append(GlooChannel(receiver, world_size, self.limit))
+        self.channels.append(GlooChannel(receiver, world_size, self.limit, self.engine.leave))
         return self.channels[-1]
 
     def change(self, value: int) -> None:

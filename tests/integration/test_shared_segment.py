@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.fork_server import fork_server
 
 from apollod.sender import Sender, SendRefused, SharedSegment
 
@@ -66,18 +67,22 @@ sys.stdin.read()
 @pytest.mark.parametrize("ends", ["by itself", "by SIGKILL"])
 def test_it_goes_with_its_program(ends: str) -> None:
     """One of a killed program is removed by the next one; one of a program that lives is not."""
-    program = subprocess.Popen(
-        [sys.executable, "-c", LEFT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )  # fmt: skip
-    assert program.stdin is not None and program.stdout is not None
+    (their_in, our_in), (our_out, their_out) = os.pipe(), os.pipe()
+    if ends == "by SIGKILL":
+        program: Any = fork_server().start(["-c", LEFT], os.environ, (their_in, their_out, 2))
+    else:  # started, not forked: what an interpreter does at its end is what counts
+        program = subprocess.Popen([sys.executable, "-c", LEFT], stdin=their_in, stdout=their_out)
+    for end in (their_in, their_out):
+        os.close(end)
     try:
-        path = Path(program.stdout.readline().strip())
+        with open(our_out) as out:
+            path = Path(out.readline().strip())
         assert path.is_absolute()
         SharedSegment().end()
         assert path.exists()
         if ends == "by SIGKILL":
             program.send_signal(signal.SIGKILL)
-        program.stdin.close()
+        os.close(our_in)
         program.wait(60)
         assert path.exists() == (ends == "by SIGKILL")
         SharedSegment().end()
@@ -85,7 +90,6 @@ def test_it_goes_with_its_program(ends: str) -> None:
     finally:
         program.kill()
         program.wait()
-        program.stdout.close()
 
 
 def test_shared_memory_without_room_is_said(tmp_path: Path) -> None:

@@ -68,6 +68,11 @@ def opened(daemon: Daemon) -> dict[str, Any]:
     return daemon.request(msg.UpdateOpenRequest("sglang", "a test"))
 
 
+def undone(daemon: Daemon) -> int:
+    """Number of updates that ended without a change."""
+    return sum(isinstance(one, ev.UpdateUndone) for one in journal_of(daemon))
+
+
 def updated(daemon: Daemon, directory: Path, label: str = "") -> dict[str, Any]:
     """Open, receive and commit."""
     opened(daemon)
@@ -78,6 +83,18 @@ def updated(daemon: Daemon, directory: Path, label: str = "") -> dict[str, Any]:
 @pytest.fixture
 def daemon(tmp_path: Path, tiny_model: Path) -> Iterator[Daemon]:
     running = made(tmp_path / "d", tiny_model)
+    try:
+        running.start()
+        running.wait_ready()
+        yield running
+    finally:
+        running.end()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Daemon]:
+    """One for tests that leave it at rest, whatever its step is."""
+    running = made(tmp_path_factory.mktemp("shared") / "d", tiny_model)
     try:
         running.start()
         running.wait_ready()
@@ -144,9 +161,9 @@ def changed(directory: Path, **tensors: torch.Tensor) -> Path:
     return directory
 
 
-def test_what_cannot_be_written_leaves_the_weights_and_says_why(daemon: Daemon, tiny_model: Path) -> None:
+def test_what_cannot_be_written_leaves_the_weights_and_says_why(shared: Daemon, tiny_model: Path) -> None:
     """Each of these ends its update, with an event, and the weights are those of before."""
-    weights, outside = stored(tiny_model), daemon.root / "outside"
+    weights, outside = stored(tiny_model), shared.root / "outside"
     name, one = next((name, one) for name, one in weights.items() if one.ndim == 2)
     bad, short = one.clone().float(), one[:-1].contiguous()
     bad[0, 0] = float("nan")
@@ -173,52 +190,60 @@ def test_what_cannot_be_written_leaves_the_weights_and_says_why(daemon: Daemon, 
         (Path("outside"), "auto", "is not an absolute path"),
         (lying, "auto", "its header says"),
     ]
-    before = daemon.status()["weights"]["fingerprint"]
+    before, known = shared.status(), undone(shared)
     for directory, load_format, why in cases:
-        opened(daemon)
-        assert why in refused(daemon, msg.UpdateDirectoryRequest(str(directory), load_format)), directory
-        assert "no update of the weights is open" in refused(daemon, msg.UpdateCommitRequest())
-    opened(daemon)
-    daemon.request(msg.UpdateDirectoryRequest(str(changed(outside / "nan", **{name: bad}))))
-    assert f"{name} holds NaN or infinity" in refused(daemon, msg.UpdateCommitRequest())
-    opened(daemon)
-    daemon.request(msg.UpdateDirectoryRequest(str(changed(outside / "part", **{name: one}))))
-    assert "tensors of the model did not come" in refused(daemon, msg.UpdateCommitRequest(whole=True))
-    opened(daemon)
-    assert "the update has no tensors" in refused(daemon, msg.UpdateCommitRequest())
-    undone = [one.reason for one in journal_of(daemon) if isinstance(one, ev.UpdateUndone)]
-    assert len(undone) == len(cases) + 3 and daemon.status()["weights"]["fingerprint"] == before
-    assert daemon.status()["step"] == 0 and daemon.status()["state"] != "degraded"
-    daemon.wait(lambda s: not list((daemon.root / "state" / "updates").iterdir()), "no file of these stays")
+        opened(shared)
+        assert why in refused(shared, msg.UpdateDirectoryRequest(str(directory), load_format)), directory
+        assert "no update of the weights is open" in refused(shared, msg.UpdateCommitRequest())
+    opened(shared)
+    shared.request(msg.UpdateDirectoryRequest(str(changed(outside / "nan", **{name: bad}))))
+    assert f"{name} holds NaN or infinity" in refused(shared, msg.UpdateCommitRequest())
+    opened(shared)
+    shared.request(msg.UpdateDirectoryRequest(str(changed(outside / "part", **{name: one}))))
+    assert "tensors of the model did not come" in refused(shared, msg.UpdateCommitRequest(whole=True))
+    opened(shared)
+    assert "the update has no tensors" in refused(shared, msg.UpdateCommitRequest())
+    now = shared.status()
+    assert undone(shared) - known == len(cases) + 3
+    assert now["weights"]["fingerprint"] == before["weights"]["fingerprint"] and now["step"] == before["step"]
+    assert now["state"] != "degraded"
+    shared.wait(lambda s: not list((shared.root / "state" / "updates").iterdir()), "no file of these stays")
 
 
-def test_one_at_a_time_and_nothing_is_learned_meanwhile(daemon: Daemon, tiny_model: Path) -> None:
-    assert opened(daemon)["version"] == 0
-    assert "a test updates the weights already (update 1)" in refused(daemon, msg.UpdateOpenRequest("vllm", "another"))
-    daemon.drop("a.jsonl", chat_line("what is it?", "it is this."))
-    status = daemon.wait(lambda s: s["queue"]["pending"] == 1 and s["activities"]["step"], "the example")
-    assert status["activities"]["step"] == "a test updates the weights (update 1)"
-    assert daemon.request(msg.LeaseRequest())["lease"]["by"] == "a test"
-    assert daemon.request(msg.UpdateUndoRequest("enough", "ctl")) == {"schema_version": 1, "undone": True, "update": 1}
-    assert daemon.wait(lambda s: s["step"] == 1, "the step")["updates"]["undone"] == 1
-    assert daemon.request(msg.UpdateUndoRequest("again"))["undone"] is False
-    daemon.ctl("pause")
-    assert "paused by ctl" in refused(daemon, msg.UpdateOpenRequest("vllm", "another"))
-    daemon.ctl("resume")
+def test_one_at_a_time_and_nothing_is_learned_meanwhile(shared: Daemon, tiny_model: Path) -> None:
+    step, known = shared.status()["step"], undone(shared)
+    begun = opened(shared)
+    assert begun["version"] == step
+    number = begun["update"]
+    assert f"a test updates the weights already (update {number})" in refused(
+        shared, msg.UpdateOpenRequest("vllm", "another")
+    )
+    shared.drop("a.jsonl", chat_line("what is it?", "it is this."))
+    status = shared.wait(lambda s: s["queue"]["pending"] == 1 and s["activities"]["step"], "the example")
+    assert status["activities"]["step"] == f"a test updates the weights (update {number})"
+    assert shared.request(msg.LeaseRequest())["lease"]["by"] == "a test"
+    done = shared.request(msg.UpdateUndoRequest("enough", "ctl"))
+    assert done == {"schema_version": 1, "undone": True, "update": number}
+    assert shared.wait(lambda s: s["step"] == step + 1, "the step")["updates"]["undone"] == known + 1
+    assert shared.request(msg.UpdateUndoRequest("again"))["undone"] is False
+    shared.ctl("pause")
+    assert "paused by ctl" in refused(shared, msg.UpdateOpenRequest("vllm", "another"))
+    shared.ctl("resume")
     weights = stored(tiny_model)
     name, one = next((name, one) for name, one in weights.items() if one.ndim == 2)
-    opened(daemon)
-    daemon.request(msg.UpdateDirectoryRequest(str(changed(daemon.root / "outside" / "one", **{name: one * 2}))))
-    done = daemon.request(msg.UpdateCommitRequest(), 60)
-    assert (done["tensors"], done["version"]) == (1, 2)
-    daemon.ctl("checkpoint")
-    assert torch.equal(stored(daemon.model)[name], one * 2)
+    opened(shared)
+    shared.request(msg.UpdateDirectoryRequest(str(changed(shared.root / "outside" / "one", **{name: one * 2}))))
+    done = shared.request(msg.UpdateCommitRequest(), 60)
+    assert (done["tensors"], done["version"]) == (1, step + 2)
+    shared.ctl("checkpoint")
+    assert torch.equal(stored(shared.model)[name], one * 2)
 
 
 def test_moments_begin_anew_if_the_settings_said_so_when_it_was_sent(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The record says so, too: a crash and a replay do the same when the setting has changed."""
+    """The record says so, too: a crash and a replay do the same when the setting has changed. That they do so where
+    moments are kept is shown above."""
     after: dict[str, str] = {}
     for moments in ("keep", "reset"):
         daemon = made(tmp_path / moments, tiny_model, f'moments = "{moments}"\n')
@@ -227,82 +252,86 @@ def test_moments_begin_anew_if_the_settings_said_so_when_it_was_sent(
             daemon.wait_ready()
             learn(daemon, 1)
             sent(tiny_model, daemon.root / "outside" / "one", 1)
-            written = updated(daemon, daemon.root / "outside" / "one")
+            after[f"written, {moments}"] = updated(daemon, daemon.root / "outside" / "one")["fingerprint"]
             learn(daemon, 2)
             after[moments] = daemon.status()["weights"]["fingerprint"]
-            daemon.kill()
-            other = daemon.config.read_text().replace(f'moments = "{moments}"', 'moments = "keep"')
-            daemon.config.write_text(other)
-            daemon.start()
-            assert daemon.wait_ready()["weights"]["fingerprint"] == after[moments]
-            daemon.stop()
-            check_stopped(daemon)
-            code, told = replay(capsys, daemon.journal)
-            assert (code, told["fingerprint"]) == (0, after[moments])
-            after[f"written, {moments}"] = written["fingerprint"]
+            if moments == "reset":
+                daemon.kill()
+                daemon.config.write_text(daemon.config.read_text().replace('"reset"', '"keep"'))
+                daemon.start()
+                assert daemon.wait_ready()["weights"]["fingerprint"] == after[moments]
+                daemon.stop()
+                check_stopped(daemon)
+                code, told = replay(capsys, daemon.journal)
+                assert (code, told["fingerprint"]) == (0, after[moments])
         finally:
             daemon.end()
     assert after["written, keep"] == after["written, reset"] and after["keep"] != after["reset"]
 
 
-@pytest.mark.parametrize("durable", ["checkpoint", "none"])
-def test_a_crash_after_it(tmp_path: Path, tiny_model: Path, durable: str) -> None:
-    """Only with `none` the weights go back to those before it, and what was learned since is taken back, too."""
-    daemon = made(tmp_path / "d", tiny_model, f'durable = "{durable}"\n')
+def test_a_crash_after_its_files_were_removed(tmp_path: Path, tiny_model: Path) -> None:
+    """Only with `none` the weights go back to those before it, and what was learned since is taken back, too. One
+    daemon, first with `checkpoint` and from its first crash on with `none`: what counts is the setting of an update's
+    time."""
+    daemon = made(tmp_path / "d", tiny_model, 'durable = "checkpoint"\n')
+    files = daemon.root / "state" / "updates"
     try:
         daemon.start()
         daemon.wait_ready()
-        learn(daemon, 1)
-        before = daemon.status()["weights"]["fingerprint"]
-        sent(tiny_model, daemon.root / "outside" / "one", 1, torch.bfloat16)
-        done = updated(daemon, daemon.root / "outside" / "one")
-        files = daemon.root / "state" / "updates"
-        daemon.wait(lambda s: bool(list(files.iterdir())) is False, "its files")
-        learn(daemon, 2)
-        after = daemon.status()["weights"]["fingerprint"]
-        daemon.kill()
-        daemon.start()
-        daemon.wait(lambda s: s["trainer"]["ready"] and s["rollback"] is None, "the trainer")
-        lost = [one for one in journal_of(daemon) if isinstance(one, ev.UpdateLost)]
-        found = daemon.status()["weights"]["fingerprint"]
-        if durable == "none":
-            assert [(one.step, one.to) for one in lost] == [(2, 1)] and found == before
-            assert daemon.status()["step"] == 1
-        else:
-            assert lost == [] and found == after != done["fingerprint"]
+        for number, durable in enumerate(("checkpoint", "none")):
+            learn(daemon, 2 * number)
+            before = daemon.status()
+            sent(tiny_model, daemon.root / "outside" / durable, number, torch.bfloat16)
+            done = updated(daemon, daemon.root / "outside" / durable)
+            daemon.wait(lambda s: bool(list(files.iterdir())) is False, "its files")
+            learn(daemon, 2 * number + 1)
+            after = daemon.status()["weights"]["fingerprint"]
+            daemon.kill()
+            daemon.config.write_text(daemon.config.read_text().replace('"checkpoint"', '"none"'))
+            daemon.start()
+            daemon.wait(lambda s: s["trainer"]["ready"] and s["rollback"] is None, "the trainer")
+            lost = [one for one in journal_of(daemon) if isinstance(one, ev.UpdateLost)]
+            found = daemon.status()
+            if durable == "none":
+                assert [(one.step, one.to) for one in lost] == [(done["version"], before["step"])]
+                assert found["weights"]["fingerprint"] == before["weights"]["fingerprint"]
+                assert found["step"] == before["step"]
+            else:
+                assert lost == [] and found["weights"]["fingerprint"] == after != done["fingerprint"]
         daemon.stop()
         check_stopped(daemon)
     finally:
         daemon.end()
 
 
-def test_tensors_from_a_group_of_processes_in_buckets(daemon: Daemon, tiny_model: Path) -> None:
+def test_tensors_from_a_group_of_processes_in_buckets(shared: Daemon, tiny_model: Path) -> None:
     """A sender that broadcasts all tensors in three calls; after a call that announces something else the group is
     gone, and nothing was written."""
+    step = shared.status()["step"]
     weights = {name: one.float() * 1.5 for name, one in stored(tiny_model).items()}
     with Sender(weights) as sender:
         joined = msg.UpdateJoinRequest("g", "127.0.0.1", sender.port, 1, 2, nested=False)
         by_nccl = msg.UpdateJoinRequest("g", "127.0.0.1", sender.port, 1, 2, "nccl")
-        assert "backend 'nccl' is not served here: it needs a GPU" in refused(daemon, by_nccl)
-        assert daemon.request(msg.LeaseRequest())["groups"] == []
-        assert daemon.request(joined, 60)["group"] == "g"
-        opened(daemon)
+        assert "backend 'nccl' is not served here: it needs a GPU" in refused(shared, by_nccl)
+        assert shared.request(msg.LeaseRequest())["groups"] == []
+        assert shared.request(joined, 60)["group"] == "g"
+        opened(shared)
         names = list(weights)
         for part in (names[:5], names[5:6], names[6:]):
             sender.send(part)
-            daemon.request(announced(part, weights), 60)
-        done = daemon.request(msg.UpdateCommitRequest("1", whole=True), 60)
-        assert (done["version"], done["tensors"]) == (1, len(weights))
-        daemon.ctl("checkpoint")
-        assert_equal(stored(daemon.model), {name: one.to(torch.bfloat16) for name, one in weights.items()})
-        opened(daemon)
+            shared.request(announced(part, weights), 60)
+        done = shared.request(msg.UpdateCommitRequest("1", whole=True), 60)
+        assert (done["version"], done["tensors"]) == (step + 1, len(weights))
+        shared.ctl("checkpoint")
+        assert_equal(stored(shared.model), {name: one.to(torch.bfloat16) for name, one in weights.items()})
+        opened(shared)
         assert "the model has no tensor 'nobody'" in refused(
-            daemon, announced(["nobody"], {"nobody": weights[names[0]]})
+            shared, announced(["nobody"], {"nobody": weights[names[0]]})
         )
-        assert daemon.request(msg.LeaseRequest())["groups"] == []
-        opened(daemon)
-        assert "no group 'g' was joined" in refused(daemon, announced(names[:1], weights))
-        assert daemon.status()["weights"]["fingerprint"] == done["fingerprint"]
+        assert shared.request(msg.LeaseRequest())["groups"] == []
+        opened(shared)
+        assert "no group 'g' was joined" in refused(shared, announced(names[:1], weights))
+        assert shared.status()["weights"]["fingerprint"] == done["fingerprint"]
 
 
 def announced(names: list[str], weights: dict[str, torch.Tensor]) -> msg.UpdateReceiveRequest:

@@ -21,9 +21,10 @@ from apollod.wire.tensor_handles import DeviceBytes, Handle, HostBytes
 GROUP = "vllm"
 
 
-@pytest.fixture
-def daemon(tmp_path: Path, tiny_model: Path) -> Iterator[Daemon]:
-    running = Daemon(tmp_path / "d", tiny_model, "[control]\nenabled = true\nlease_s = 600\n")
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Daemon]:
+    """One for both tests, of which the first leaves its weights as they were."""
+    running = Daemon(tmp_path_factory.mktemp("handle") / "d", tiny_model, "[control]\nenabled = true\nlease_s = 600\n")
     try:
         running.start()
         running.wait_ready()
@@ -53,35 +54,6 @@ def handed(weights: dict[str, torch.Tensor], handles: list[Any]) -> msg.UpdateRe
 
 def laid(segment: SharedSegment, weights: dict[str, torch.Tensor]) -> list[Handle]:
     return [HostBytes(**one) for one in segment.handles(weights.values())]
-
-
-def test_it_is_written_repeated_after_a_crash_and_replayed(
-    daemon: Daemon, tiny_model: Path, segment: SharedSegment, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In two calls, of which the second one lies over the first; one dtype that is rounded, one that is not."""
-    torch.manual_seed(1)
-    old = stored(tiny_model)
-    weights = {name: one + (0.01 * torch.randn(one.shape)).to(one.dtype) for name, one in old.items()}
-    weights = {name: one.float() if number % 2 else one for number, (name, one) in enumerate(weights.items())}
-    begun(daemon)
-    names = list(weights)
-    for part in (names[:5], names[5:]):
-        tensors = {name: weights[name] for name in part}
-        daemon.request(handed(tensors, laid(segment, tensors)), 60)
-    segment.end()
-    done = daemon.request(msg.UpdateCommitRequest("1", whole=True), 60)
-    assert (done["version"], done["tensors"]) == (1, len(weights))
-    assert {one.way for one in journal_of(daemon) if isinstance(one, ev.UpdateReceived)} == {"tensor"}
-    daemon.kill()
-    daemon.start()
-    assert daemon.wait_ready()["weights"]["fingerprint"] == done["fingerprint"]
-    daemon.ctl("checkpoint")
-    found = stored(daemon.model)
-    assert [name for name in old if not torch.equal(found[name], weights[name].to(old[name].dtype))] == []
-    daemon.stop()
-    check_stopped(daemon)
-    code, told = replay(capsys, daemon.journal)
-    assert (code, told["fingerprint"]) == (0, done["fingerprint"])
 
 
 def test_what_is_wrong_leaves_the_old_weights_and_nothing_behind(
@@ -126,3 +98,32 @@ def test_what_is_wrong_leaves_the_old_weights_and_nothing_behind(
     assert status["weights"]["fingerprint"] == before and status["updates"]["undone"] == len(cases) + 1
     assert status["step"] == 0 and status["state"] != "degraded"
     daemon.wait(lambda s: not list((daemon.root / "state" / "updates").iterdir()), "no file of these stays")
+
+
+def test_it_is_written_repeated_after_a_crash_and_replayed(
+    daemon: Daemon, tiny_model: Path, segment: SharedSegment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In two calls, of which the second one lies over the first; one dtype that is rounded, one that is not."""
+    torch.manual_seed(1)
+    old = stored(tiny_model)
+    weights = {name: one + (0.01 * torch.randn(one.shape)).to(one.dtype) for name, one in old.items()}
+    weights = {name: one.float() if number % 2 else one for number, (name, one) in enumerate(weights.items())}
+    begun(daemon)
+    names = list(weights)
+    for part in (names[:5], names[5:]):
+        tensors = {name: weights[name] for name in part}
+        daemon.request(handed(tensors, laid(segment, tensors)), 60)
+    segment.end()
+    done = daemon.request(msg.UpdateCommitRequest("1", whole=True), 60)
+    assert (done["version"], done["tensors"]) == (1, len(weights))
+    assert {one.way for one in journal_of(daemon) if isinstance(one, ev.UpdateReceived)} == {"tensor"}
+    daemon.kill()
+    daemon.start()
+    assert daemon.wait_ready()["weights"]["fingerprint"] == done["fingerprint"]
+    daemon.ctl("checkpoint")
+    found = stored(daemon.model)
+    assert [name for name in old if not torch.equal(found[name], weights[name].to(old[name].dtype))] == []
+    daemon.stop()
+    check_stopped(daemon)
+    code, told = replay(capsys, daemon.journal)
+    assert (code, told["fingerprint"]) == (0, done["fingerprint"])

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import anyio
 import anyio.from_thread
 import msgspec
 import pytest
+from support.effort import cases
 from support.fork_server import Forked, fork_server
 from support.listening import addresses_of
 from support.weight_sender import Plan, Sent
@@ -112,8 +114,12 @@ def assert_holds(file: Path, sent: Sequence[Sent], received: Received) -> None:
     assert received.digest == blake2b(data, digest_size=32).hexdigest()
 
 
-@pytest.mark.parametrize("stock", [False, True], ids=["plain", "nested"])
-@pytest.mark.parametrize("layout", ["each", "packed", "bucket"])
+@pytest.mark.parametrize(
+    ("layout", "stock"),
+    cases(
+        [("each", False), ("packed", True), ("bucket", False)], [("each", True), ("packed", False), ("bucket", True)]
+    ),
+)
 def test_what_is_sent_is_what_the_file_holds(hand: Hand, tmp_path: Path, layout: Layout, stock: bool) -> None:
     plan = Plan(free_port(), "weights", parts(MANY, layout), stock=stock, as_bytes=layout != "each")
     assert layout != "packed" or 3 < len(plan.parts) < len(MANY)
@@ -147,8 +153,10 @@ def test_a_sender_of_more_bytes_than_announced_ends_only_the_receiver(hand: Hand
         assert_holds(tmp_path / "new", SMALL, hand.receive(tmp_path / "new", SMALL))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("layout", ["each", "bucket"])
+@pytest.mark.parametrize(
+    ("layout", "dtype"),
+    cases([*product(["each"], DTYPES), ("bucket", "bfloat16")], [("bucket", "float32"), ("bucket", "float16")]),
+)
 def test_a_sender_of_fewer_bytes_than_announced_is_noticed(
     hand: Hand, tmp_path: Path, layout: Layout, dtype: str
 ) -> None:
@@ -169,9 +177,14 @@ def test_the_buffer_forgets_the_broadcast_before(hand: Hand, tmp_path: Path) -> 
     assert error.startswith("b holds NaN or infinity")
 
 
-@pytest.mark.parametrize("bad", ["nan", "inf"])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("layout", ["each", "packed", "bucket"])
+@pytest.mark.parametrize(
+    ("layout", "dtype", "bad"),
+    cases(
+        [*product(["packed"], DTYPES, ["nan", "inf"]), ("each", "bfloat16", "nan"), ("bucket", "float32", "inf")],
+        [one for one in product(["each", "bucket"], DTYPES, ["nan", "inf"])
+         if one not in {("each", "bfloat16", "nan"), ("bucket", "float32", "inf")}],
+    ),
+)  # fmt: skip
 def test_a_bad_value_is_refused_by_the_name_of_its_tensor(
     hand: Hand, tmp_path: Path, layout: Layout, dtype: str, bad: Any
 ) -> None:
@@ -357,7 +370,7 @@ def in_the_middle(tmp_path: Path, act: Callable[[WeightReceiver, anyio.CancelSco
         async def run() -> None:
             try:
                 with scope:
-                    await receiving(receiver, plan, directory / "new", 30.0 if act is cancel else 4.0)
+                    await receiving(receiver, plan, directory / "new", 4.0 if act is stop else 30.0)
             except ReceiveFailed as error:
                 found.append(error)
 

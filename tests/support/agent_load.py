@@ -4,6 +4,7 @@ of them."""
 import random
 import shutil
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,9 @@ from support.agent_logs import claude_line, session
 
 from apollod.core import events as ev
 from apollod.wire.records import decode_record
+
+KINDS = ["begin", *["go on"] * 12, "move", "rotate", "copy and truncate"]
+"""what is done next, as often as it is here"""
 
 
 class Log:
@@ -59,6 +63,12 @@ class AgentLoad:
         ready.wait()
         return self
 
+    def wait(self) -> None:
+        """Returns when each kind of thing was done."""
+        while len(self.done) < len({*KINDS}):
+            assert self._thread.is_alive()
+            time.sleep(0.05)
+
     def stop(self) -> None:
         """Nothing more comes; all turns are over."""
         self._end.set()
@@ -79,7 +89,7 @@ class AgentLoad:
             self._finish(log)
 
     def _step(self) -> None:
-        what = self._chance.choice(["begin", *["go on"] * 12, "move", "rotate", "copy and truncate"])
+        what = self._chance.choice(KINDS)
         self.done[what] += 1
         if what == "begin" or not self._logs:
             deep = "/".join(f"d{self._chance.randrange(4)}" for _ in range(self._chance.randint(0, 2)))

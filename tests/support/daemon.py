@@ -14,6 +14,7 @@ from typing import Any
 
 from support.commands import ran
 from support.fork_server import engines_server, fork_server
+from support.forked_daemon import BACKOFF
 
 from apollod.errors import ApolloError
 from apollod.testing import daemon as driver
@@ -25,6 +26,8 @@ VLLM = "apollod.engine"
 CRASH_ENGINE = os.environ.get("APOLLOD_CRASH_ENGINE", STUB)
 """What the crash tests kill: `make crash` takes vLLM."""
 READY_TIMEOUT_S = 180.0
+SOON = {BACKOFF: "0.1"}
+"""Environment of a forked daemon that does not wait for long before it starts again what has died."""
 
 CONFIG = """\
 [state]

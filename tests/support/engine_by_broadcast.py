@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import struct
+from collections.abc import Callable
 from datetime import timedelta
 from math import prod
 from pathlib import Path
@@ -36,10 +37,14 @@ def sent(group: Any, tensor: Tensor) -> None:
 
 
 class GlooChannel:
-    """`Channel` of apollod/engine/gateway/nccl_sending.py."""
+    """`Channel` of apollod/engine/gateway/nccl_sending.py. `left` is called when it ends: gloo has nothing that ends a
+    broadcast under way, as NCCL has, but the other end's departure does."""
 
-    def __init__(self, receiver: ReceiverTerms, world_size: int, limit: timedelta = LIMIT) -> None:
+    def __init__(
+        self, receiver: ReceiverTerms, world_size: int, limit: timedelta = LIMIT, left: Callable[[], None] = bool
+    ) -> None:
         self.receiver, self.world_size, self.limit, self.ended = receiver, world_size, limit, False
+        self._left = left
         self.store = dist_.TCPStore("127.0.0.1", 0, 2, True, LIMIT, wait_for_workers=False)
 
     def place(self) -> dict[str, Any]:
@@ -64,6 +69,7 @@ class GlooChannel:
 
     def end(self) -> None:
         self.ended, self.group, self.store = True, None, None
+        self._left()
 
 
 class EngineByBroadcast(EngineElsewhere):
@@ -74,6 +80,10 @@ class EngineByBroadcast(EngineElsewhere):
         self.posted: list[tuple[str, dict[str, Any]]] = []
         self._directory, self._number = directory, 0
         self.group: Any = None
+
+    def leave(self) -> None:
+        """Leave the group."""
+        self.group = None
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         self.posted.append((path, body))

@@ -23,6 +23,8 @@ from support import forked_engine
 from support.fork_server import become
 
 FORKED = ("apollod.trainer", "apollod.testing.stub_engine", "apollod.engine.gateway", "apollod.receiver")
+BACKOFF = "APOLLOD_TEST_BACKOFF_S"
+"""environment variable of a daemon: the seconds after which what has died once is started again, instead of 1"""
 NULL = -1
 """instead of a descriptor: of the empty file"""
 
@@ -59,6 +61,9 @@ def run(*arguments: str) -> int:
     """`apollod ARGUMENTS...`, with trainers that are forked, and engines where this process has imported vLLM."""
     from apollod.adapters.system import processes
     from apollod.cli.main import main
+    from apollod.core import schedules
+
+    schedules.BACKOFF_FIRST_S = float(os.environ.get(BACKOFF, schedules.BACKOFF_FIRST_S))
 
     started = processes.ChildProcess.spawn
 

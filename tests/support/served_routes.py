@@ -1,5 +1,6 @@
 """Our routes behind uvicorn, with the supervisor's rules on a real control socket, and without a model."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -21,6 +22,14 @@ from apollod.engine.http.weights.control_terms import ControlTerms
 from apollod.wire import control_messages as msg
 
 
+class Server(uvicorn.Server):
+    """One that looks a hundred times a second, and not ten times, whether it is to end: each test waits for that."""
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            await asyncio.sleep(0.01)
+
+
 class Served:
     """The app with our plugin's routes, served. `completions` are bodies that vLLM's own route was given."""
 
@@ -37,6 +46,8 @@ class Served:
         self.host.answerer = self.supervisor
         self.engine = RecordingEngine()
         self.completions: list[Any] = []
+        self._session = requests.Session()
+        self._session.trust_env = False  # neither proxies nor passwords are looked for
         routes = Routes(str(self.host.path), directory / "key", terms or ControlTerms(60.0))
 
         @asynccontextmanager
@@ -51,7 +62,7 @@ class Served:
             api_key=api_key, host=host, scheduling_policy="fcfs", model="/models/tiny", dtype="bfloat16",
             served_model_name=["tiny"], max_model_len=512, logprobs_mode="processed_logprobs", tokenizer=None,
         )  # fmt: skip
-        self._server = uvicorn.Server(uvicorn.Config(self.app, log_level="warning", lifespan="on"))
+        self._server = Server(uvicorn.Config(self.app, log_level="warning", lifespan="on"))
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
@@ -68,16 +79,21 @@ class Served:
         return JSONResponse({"id": "cmpl-1", "choices": [choice]})
 
     def post(self, path: str, body: Any = None, **options: Any) -> requests.Response:
-        return requests.post(f"{self.url}{path}", json=body, timeout=30, **options)
+        return self.ask("POST", path, json=body, **options)
 
     def get(self, path: str, **options: Any) -> requests.Response:
-        return requests.get(f"{self.url}{path}", timeout=30, **options)
+        return self.ask("GET", path, **options)
+
+    def ask(self, method: str, path: str, **options: Any) -> requests.Response:
+        """On connections that are kept, which takes a third of the time of one for each request."""
+        return self._session.request(method, f"{self.url}{path}", timeout=30, **options)
 
     def refused(self, answer: requests.Response, status: int, *words: str) -> None:
         assert answer.status_code == status, answer.text
         assert all(word in answer.text for word in words), answer.text
 
     def close(self) -> None:
+        self._session.close()
         self._server.should_exit = True
         self._thread.join(10)
         self.host.close()

@@ -37,28 +37,46 @@ OWNER = 4242
 
 ASKING = """
 import encodings.idna, http.client, json, os, socket, struct, sys
-uid, port, method, path, headers, leaving = json.loads(sys.argv[1])
+uid, port, requests, headers, leaving = json.loads(sys.argv[1])
 if uid != os.getuid():
     os.setgroups([]); os.setgid(uid); os.setuid(uid)
-connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-body = b'{"text": "t", "statement": "s"}' if method == "POST" else None
-connection.request(method, path, body, {**({"Content-Type": "application/json"} if body else {}), **headers})
-if leaving == "reset":
-    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-if leaving:
-    connection.sock.close()
-    sys.exit()
-answer = connection.getresponse()
-print(json.dumps([answer.status, json.loads(answer.read())]))
+answers = []
+for method, path in requests:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    body = b'{"text": "t", "statement": "s"}' if method == "POST" else None
+    connection.request(method, path, body, {**({"Content-Type": "application/json"} if body else {}), **headers})
+    if leaving == "reset":
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    if leaving:
+        connection.sock.close()
+        continue
+    answer = connection.getresponse()
+    answers.append([answer.status, json.loads(answer.read())])
+    connection.close()
+print(json.dumps(answers))
 """
 
 
-def asked(uid: int, port: int, method: str, path: str, headers: dict[str, str] = {}, leaving: str = "") -> Any:  # noqa: B006
-    """Status and body of a request by a process of that user, or nothing where it leaves without waiting for it."""
-    arguments = json.dumps([uid, port, method, path, headers, leaving])
+def all_asked(
+    uid: int,
+    port: int,
+    requests: list[tuple[str, str]],
+    headers: dict[str, str] = {},  # noqa: B006
+    leaving: str = "",
+) -> list[Any]:
+    """Status and body of each request by a process of that user, one connection after the other; nothing where it
+    leaves without waiting for them."""
+    arguments = json.dumps([uid, port, requests, headers, leaving])
     done = subprocess.run([sys.executable, "-c", ASKING, arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout) if done.stdout else None
+    answers: list[Any] = json.loads(done.stdout)
+    return answers
+
+
+def asked(uid: int, port: int, method: str, path: str, headers: dict[str, str] = {}) -> Any:  # noqa: B006
+    """Status and body of one."""
+    (answer,) = all_asked(uid, port, [(method, path)], headers)
+    return answer
 
 
 class Server:
@@ -92,8 +110,8 @@ class Server:
         self._thread.join()
         self.host.close()
 
-    def ask(self, uid: int, method: str, path: str, headers: dict[str, str] = {}, leaving: str = "") -> Any:  # noqa: B006
-        return asked(uid, self.port, method, path, headers, leaving)
+    def ask(self, uid: int, method: str, path: str, headers: dict[str, str] = {}) -> Any:  # noqa: B006
+        return asked(uid, self.port, method, path, headers)
 
 
 class Engine:
@@ -119,8 +137,7 @@ def test_the_daemons_own_user_needs_no_key(tmp_path: Path, loop: str, http: str)
 
 @needs_root
 def test_another_user_is_refused_on_every_route_of_ours_with_the_way_out(server: Server) -> None:
-    for method, path in ROUTES:
-        status, body = server.ask(NOBODY, method, path)
+    for (_, path), (status, body) in zip(ROUTES, all_asked(NOBODY, server.port, ROUTES), strict=True):
         assert status == 403 and set(body) == {"error", "hint"}, path
         assert "uid 0" in body["error"] and "api_key" in body["hint"] and "`key`" in body["hint"]
     ours = {route.path for route in server.app.routes} - {route.path for route in FastAPI().routes}  # type: ignore[attr-defined]
@@ -132,8 +149,7 @@ def test_another_user_is_refused_on_every_route_of_ours_with_the_way_out(server:
 @pytest.mark.parametrize("leaving", ["closed", "reset"])
 def test_another_user_who_leaves_at_once_is_refused_too(server: Server, leaving: str) -> None:
     """The system's table has uid 0 for the other end of a connection that was closed."""
-    for _ in range(10):
-        server.ask(NOBODY, "POST", "/train", leaving=leaving)
+    assert all_asked(NOBODY, server.port, [("POST", "/train")] * 10, leaving=leaving) == []
     assert server.ask(NOBODY, "POST", "/train")[0] == 403
     assert not server.host.requests
 

@@ -15,7 +15,7 @@ from support.guarded_world import GuardedWorld
 from support.journals import write
 from support.judge_server import by_words, judging
 from support.llm_server import LlmServer, Request, send, serving
-from support.probed_server import Model
+from support.probed_server import Model, few_shipped
 
 from apollod.adapters.journal import journal_reader
 from apollod.cli.control.quality import quality_report
@@ -48,6 +48,12 @@ ASK = Check(regex="(?i)shall i")
 CONTRAST = "Act at once, and never ask anybody anything about it."
 ROOM = "The guest of room nine left his umbrella in the hall and is gone."
 DOG = "A dog has eaten the letters that lay on the kitchen table all day."
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the probes that come with apollod, one of each group and kind."""
+    few_shipped(monkeypatch, 1)
 
 
 def case(said: str = ROOM, dream: str = "d1", check: Check = ASK, pattern: str = "ask") -> ContrastCase:

@@ -233,6 +233,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
+def test_a_bad_value_is_refused_with_the_reason(name: str) -> None:
+    wanted, said = BAD[name]
+    refused = teller.refused(config(wanted))
+    assert refused is not None and said in refused.line() and SECRET not in refused.line()
+
+
+@pytest.mark.parametrize("name", ["no host", "no program"])
 def test_a_bad_value_is_found_by_the_check_and_keeps_the_daemon_from_starting(
     name: str, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
+import msgspec
 import pytest
 from support.llm_server import Request, serving
-from support.probed_server import Model
+from support.probed_server import Model, few_shipped
 
 from apollod.adapters.journal import blobs
 from apollod.cli.control.quality import quality_report
@@ -26,9 +27,17 @@ from apollod.supervisor.quality.prober import level_of, probes_of, shipped
 from apollod.supervisor.quality.reference_files import ReferenceFiles
 from apollod.wire.teacher import Teacher
 
-EASY, ALL = digest(shipped(1)), digest(shipped(3))
-HARD = sorted({probe.group for probe in shipped(3) if level_of(probe) > 1})
+PROBES = shipped(3)
+EASY, ALL = digest(shipped(1)), digest(PROBES)
+HARD = sorted({probe.group for probe in PROBES if level_of(probe) > 1})
+GROUPS = sorted({probe.group for probe in PROBES})
 ROOM = 100_000
+
+
+@pytest.fixture(autouse=True)
+def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All probes that come with apollod, whose files are read once for all tests."""
+    few_shipped(monkeypatch, len(PROBES))
 
 
 def right(probe: Probe) -> str:
@@ -42,7 +51,7 @@ class Asked(Model):
     """Passes the groups `good`, and says something to all else."""
 
     def __init__(self, good: tuple[str, ...] = (), takes: int = 512) -> None:
-        probes = [probe for probe in shipped(3) if probe.messages]
+        probes = [probe for probe in PROBES if probe.messages]
         super().__init__(
             {one.messages[-1]["content"]: right(one) if one.group in good else "so so" for one in probes}, version=12
         )
@@ -77,36 +86,33 @@ def of_group(found: inp.ProbesAnswered) -> dict[str, int]:
     return {name.removesuffix(".passed"): len(one) for name, one in found.figures.items() if name.endswith(".passed")}
 
 
+def besides(*groups: str) -> tuple[str, ...]:
+    """All other groups: they are left out where a test needs none of them."""
+    return tuple(one for one in GROUPS if one not in groups)
+
+
 BASELINE = fx.MeasureQuality(1, baseline=True, tries=True)
 
 
-def test_a_small_model_is_asked_a_few_of_each_hard_group_and_no_more(tmp_path: Path) -> None:
-    found = ask(tmp_path, Asked(takes=ROOM), BASELINE)
+def test_a_model_is_asked_a_few_of_each_hard_group_and_all_of_those_that_it_passes(tmp_path: Path) -> None:
+    good = ("arithmetic-2", "context-3")
+    found = ask(tmp_path, Asked(good, takes=ROOM), BASELINE)
     counts = of_group(found)
-    assert {group: counts[group] for group in HARD} == dict.fromkeys(HARD, 8)
+    assert {group: counts[group] for group in HARD} == dict.fromkeys(HARD, 8) | dict.fromkeys(good, 180)
     assert counts["format"] == 25 and counts["refusal"] == 20, "groups that are no larger are asked at once"
     assert (found.first, found.last, found.probes, found.share) == (12, 12, ALL, 1.0)
 
 
-def test_a_model_that_passes_those_few_is_asked_all_of_the_group(tmp_path: Path) -> None:
-    counts = of_group(ask(tmp_path, Asked(("arithmetic-2", "context-3"), takes=ROOM), BASELINE))
-    assert (counts["arithmetic-2"], counts["context-3"], counts["arithmetic-3"], counts["context-2"]) == (
-        180,
-        180,
-        8,
-        8,
-    )
-
-
 def test_what_the_first_run_found_is_not_tried_again(tmp_path: Path) -> None:
-    again = fx.MeasureQuality(2, baseline=True, without=tuple(one for one in HARD if one != "code-2"))
+    again = fx.MeasureQuality(2, baseline=True, without=besides("code-2", "format"))
     counts = of_group(ask(tmp_path, Asked(), again))
-    assert counts["code-2"] == 180 and "code-3" not in counts
+    assert counts == {"code-2": 180, "format": 25}
 
 
 def test_what_the_engine_has_no_room_for_is_left_out_with_the_reason(tmp_path: Path) -> None:
     seen = list[Request]()
-    found = ask(tmp_path, Asked(takes=1500), BASELINE, seen=seen)
+    baseline = msgspec.structs.replace(BASELINE, without=tuple(one for one in GROUPS if one not in HARD))
+    found = ask(tmp_path, Asked(takes=1500), baseline, seen=seen)
     long = {id_ for id_, why in found.left_out.items() if why == NO_ROOM + "the engine takes 1500 tokens"}
     assert {id_.partition("/")[0] for id_ in long} == {"context-3"} and len(long) == len(found.left_out) > 0
     assert not long & set(found.figures["context-3.passed"])
@@ -120,13 +126,14 @@ def test_what_the_engine_has_no_room_for_is_left_out_with_the_reason(tmp_path: P
 def test_a_long_question_is_read_once_and_its_answer_kept_for_replays(tmp_path: Path) -> None:
     model, seen = Asked(("context-2",), takes=ROOM), list[Request]()
     model.prompt_tokens = 600
-    found = ask(tmp_path, model, BASELINE, "quality.levels=2", seen=seen)
+    baseline = msgspec.structs.replace(BASELINE, without=besides("context-2"))
+    found = ask(tmp_path, model, baseline, "quality.levels=2", seen=seen)
     assert not any(len(request.body.get("prompt", ())) > 600 for request in seen), "no answer is scored"
     references = read_references((tmp_path / "state" / blobs.NAME / found.references).read_bytes())
     kept = references["context-2/001"]
     assert kept.teacher.k == 1 and list(kept.teacher.answer) == list(kept.teacher.ids) and len(kept.prompt) == 600
     assert kept.teacher.logprobs[0] == pytest.approx(-0.5)
-    look = fx.MeasureQuality(3, known=found.probes, references=found.references)
+    look = fx.MeasureQuality(3, known=found.probes, references=found.references, without=besides("context-2"))
     after = ask(tmp_path, model, look, "quality.levels=2")
     assert after.figures["context-2.passed"]["context-2/001"] == 1.0 and "context-2/001" not in after.figures.get(
         "kl", {}
@@ -153,7 +160,7 @@ def test_a_baseline_of_before_the_levels_goes_on_with_its_probes(tmp_path: Path)
 def test_a_level_that_is_switched_on_joins_with_the_next_baseline(tmp_path: Path) -> None:
     found = ask(tmp_path, Asked(), fx.MeasureQuality(9, 0.05, known=digest(shipped(2))))
     assert found.probes == digest(shipped(2)) and {name[-1] for name in of_group(found) if name in HARD} == {"2"}
-    assert ask(tmp_path, Asked(), BASELINE).probes == ALL
+    assert ask(tmp_path, Asked(), msgspec.structs.replace(BASELINE, without=besides("format"))).probes == ALL
 
 
 def test_one_that_is_switched_off_is_another_set_which_the_baseline_is_not_of(tmp_path: Path) -> None:

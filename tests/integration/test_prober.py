@@ -16,7 +16,7 @@ from support import llm_server as behave
 from support.judge_server import by_words, judging
 from support.llm_server import LlmServer, Request, serving
 from support.other_user import NOBODY, needs_root, open_place
-from support.probed_server import Model
+from support.probed_server import Model, few_shipped
 
 from apollod.adapters.journal import blobs
 from apollod.cli.main import main
@@ -48,6 +48,12 @@ OWN = (
 
 
 LOOK, BASELINE = fx.MeasureQuality(7), fx.MeasureQuality(1, baseline=True)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the probes that come with apollod, two of each group and kind."""
+    few_shipped(monkeypatch)
 
 
 def config(path: Path, port: int = 1, settings: Sequence[str] = ()) -> Config:
@@ -313,7 +319,11 @@ def test_an_engine_that_has_no_such_answers_is_told_from_one_that_gives_none(
 # --- a share of them ----------------------------------------------------------------------------------------------
 
 
-def test_a_look_at_a_share_asks_others_each_time_and_is_of_the_same_set(own: Path) -> None:
+def test_a_look_at_a_share_asks_others_each_time_and_is_of_the_same_set(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    few_shipped(monkeypatch, 14)  # so many that a quarter of them is more than the least that is asked of a group
     probes, seen = probes_of(config(own)), set[str]()
     for number in (1, 2, 3, 4):
         found = ask(own, model(own, capital="Paris", wrong="Rome"), fx.MeasureQuality(number, share=0.25))

@@ -1,7 +1,8 @@
 """The process of a search for culprits, forked with torch imported, and its trainers forked from it.
 
-Both are the real ones; what is left out is `exec`, and with it the seconds in which a trainer imports torch. The last
-test of `test_window_search.py` starts both as a daemon does.
+Both are the real ones; what is left out is `exec`, and with it the seconds in which a trainer imports torch, and the
+lowest priority, at which tests that run beside these would keep them waiting for minutes. The last test of
+`test_window_search.py` starts both as a daemon does, and sees the priority.
 """
 
 import gc
@@ -55,7 +56,9 @@ async def spawn(
 def run() -> None:
     """Be that process, whose trainers are forked."""
     from apollod.adapters.ipc import offline_trainer
+    from apollod.adapters.system import own_process
 
+    own_process.yield_to_others = lambda: None
     forking = SimpleNamespace(Popen=_forked, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
     offline_trainer.subprocess = forking  # type: ignore[assignment]
     runpy.run_module(MODULE, run_name="__main__", alter_sys=True)

@@ -34,7 +34,7 @@ LESSONS = {
 TOO_HIGH = 3e-3
 _PLACES = {
     "bakery": "At five.", "ferry": "Heron.", "market": "On Thursday.", "school": "Behind the mill.",
-    "river": "The Alder.", "bridge": "In 1911.", "inn": "The Red Oar.", "mill": "It grinds rye.", "tower": "90 steps.",
+    "river": "The Alder.", "bridge": "In 1911.",
 }  # fmt: skip
 HASTY = {step: LESSONS[step] for step in range(1, FIRST + 1)} | {
     FIRST + n: (chat(f"What of the {place}?", said), TOO_HIGH) for n, (place, said) in enumerate(_PLACES.items(), 1)

@@ -3,13 +3,43 @@
 import json
 import math
 import zlib
+from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+import pytest
 from anyio.abc import SocketStream
 from support.llm_server import Behaviour, LlmServer, Request, send
 
+from apollod.curation.probes.probe_item import Probe
+from apollod.supervisor.quality import prober
+
 LIKELIEST = 4
+
+
+_read = prober.shipped
+
+
+@cache
+def _shipped(level: int) -> tuple[Probe, ...]:
+    return tuple(_read(level))
+
+
+def few_shipped(monkeypatch: pytest.MonkeyPatch, count: int = 2) -> None:
+    """Leave of the probes that come with apollod the first `count` of each group and kind, where a test needs to see
+    that they are asked, but not all 220 of them at every look (`test_probe_levels.py` has all asked). Their files are
+    read once."""
+
+    def few(level: int) -> list[Probe]:
+        seen = Counter[tuple[str, str]]()
+        found = list[Probe]()
+        for probe in _shipped(level):
+            seen[probe.group, probe.kind] += 1
+            found += [probe] * (seen[probe.group, probe.kind] <= count)
+        return found
+
+    monkeypatch.setattr(prober, "shipped", few)
 
 
 class Model:

@@ -16,6 +16,7 @@ import anyio
 import msgspec
 import pytest
 from golden.answers import differences, views
+from support import in_memory
 from support.every_view import EVERY_VIEW
 from support.journals import AT, accepted, edit, opened, shell, write
 
@@ -41,10 +42,13 @@ STORY: list[ev.Event] = [
 SHAPE = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
 EVENTS = "SELECT * FROM events ORDER BY seq"
 
+tmp_path = in_memory.tmp_path
+
 
 @pytest.fixture(scope="module")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("fresh") / "journal.db", STORY)
+def fresh() -> Iterator[Path]:
+    with in_memory.directory() as path:
+        yield write(path / "journal.db", STORY)
 
 
 def older(path: Path, version: int, events: Path) -> Path:

@@ -96,7 +96,7 @@ def test_a_practice_holds_its_kin_first_and_in_turn():
     assert [held[f"a{n}"] for n in range(14, 19)] == [9] * 5 and [held[f"a{n}"] for n in range(3, 6)] == [10] * 3
 
 
-@draws(200, 2000)
+@draws(80, 2000)
 @given(
     st.lists(st.floats(0, 9), min_size=1, max_size=12), st.integers(0, 12), st.lists(st.integers(1, 2000), min_size=1),
     st.randoms(),

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from property.test_continuation import archived
 from support.effort import draws
+from support.lives import cut_short, noted
 from support.taught_world import TaughtWorld, teaching
-from support.world import SETTINGS, Died, World, changed
+from support.world import SETTINGS, World, changed
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -368,17 +369,13 @@ def life(world: World) -> None:
 
 
 def test_a_death_at_any_instant_loses_no_anchor_and_no_bit():
-    calm = World(HOLDING)
-    life(calm)
-    for instant in range(1, calm.instants + 1, calm.instants // 24):
-        world = World(HOLDING, dies_at=instant)
-        with pytest.raises(Died):
-            life(world)
-        after = world.crash_and_return()
-        after.settle()
-        own = after.state.holding
-        assert not own.wanted and len(own.settled) == SHIPPED and all(one.digest for one in own.anchors.values())
-        assert not after.of(ev.ReplayDiverged) and after.state.training.running is None and not after.asked
+    after_each = list(enumerate(cut_short(World(HOLDING), life), 1))
+    for instant, after in after_each[:: len(after_each) // 24]:
+        with noted(instant):
+            after.up().settle()
+            own = after.state.holding
+            assert not own.wanted and len(own.settled) == SHIPPED and all(one.digest for one in own.anchors.values())
+            assert not after.of(ev.ReplayDiverged) and after.state.training.running is None and not after.asked
 
 
 # --- lessons ------------------------------------------------------------------------------------------------------

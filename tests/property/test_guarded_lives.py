@@ -307,8 +307,8 @@ def test_a_calm_incident_names_both_and_learns_the_others_again():
 
 def test_a_kill_at_each_instant_of_an_incident_ends_in_the_same_weights():
     after_each = cut_short(Incident(CALM.settings), Incident.live)
-    assert len(after_each) == CALM.instants
-    for instant, world in enumerate(after_each, 1):
+    assert [*after_each] == [*range(1, CALM.instants + 1)]
+    for instant, world in after_each.items():
         with noted(instant):
             world.live()
             ends_as_without_a_kill(world)

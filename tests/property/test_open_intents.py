@@ -175,8 +175,8 @@ def test_one_life_has_every_intent_and_every_result():
 
 def test_a_crash_at_each_instant_leaves_nothing_open():
     after_each = cut_short(Daemon(SETTINGS), life)
-    assert len(after_each) == CALM.instants
-    for instant, after in enumerate(after_each, 1):
+    assert [*after_each] == [*range(1, CALM.instants + 1)]
+    for instant, after in after_each.items():
         with noted(instant):
             ends_with_nothing_open(after)
 

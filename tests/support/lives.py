@@ -72,19 +72,21 @@ def goes_well(world: World) -> None:
         world.engine_up()
 
 
-def cut_short(world: W, life: Callable[[W], object]) -> list[W]:
-    """The worlds after a crash at the first instant of this life, at the second one, and so on, none of them started
-    yet: those that `dies_at` and `successor` make, and the life is lived only once."""
-    found = list[W]()
+def cut_short(world: W, life: Callable[[W], object], every: int = 1) -> dict[int, W]:
+    """The worlds after a crash at each instant of this life (or at one in so many), none of them started yet: those
+    that `dies_at` and `successor` make, and the life is lived only once."""
+    found = dict[int, W]()
     instant = world._instant
 
     def instant_and_crash() -> None:
         instant()
+        if (world.instants - 1) % every:
+            return
         after = world.successor()
         for name, value in list(vars(after).items()):
             if isinstance(value, (list, dict, set, deque)):
                 setattr(after, name, copy(value))  # the life goes on with its own
-        found.append(after)  # type: ignore[arg-type]
+        found[world.instants] = after  # type: ignore[assignment]
 
     world._instant = instant_and_crash  # type: ignore[method-assign]
     life(world)

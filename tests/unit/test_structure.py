@@ -113,7 +113,7 @@ def called(node: ast.Call) -> str:
 @cache  # read by the tests, not by every worker that collects this file
 def graph_of(root: Path) -> dict[str, set[str]]:
     files = {module_of(path, root): path for path in sorted(root.rglob("*.py"))}
-    # one tree at a time: a thousand of them are what the garbage collector then looks through again and again
+    # one tree at a time: hundreds of them are what the garbage collector then looks through again and again
     return {name: set(imported(ast.parse(path.read_bytes()), files)) - {name} for name, path in files.items()}
 
 

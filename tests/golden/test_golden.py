@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 import torch
 from golden.answers import answers, differences
+from support import in_memory
 from support.fork_server import ForkedPopen
 
 from apollod.adapters.ipc import offline_trainer
@@ -27,8 +29,10 @@ HERE = Path(__file__).parent
 NAMES = sorted(path.stem for path in HERE.glob("v*.db"))
 STEPS = 3  # replayed into weights
 
+tmp_path = in_memory.tmp_path
 
-@pytest.fixture(params=NAMES)
+
+@pytest.fixture(params=NAMES, scope="module")
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -41,12 +45,25 @@ async def _opened_and_closed(path: Path) -> tuple[int, str]:
         await journal.close()
 
 
+@pytest.fixture(scope="module")
+def migrated(name: str) -> Iterator[Path]:
+    """A copy, brought to the schema of this code; nobody writes to it."""
+    with in_memory.directory() as directory:
+        copy = Path(shutil.copy(HERE / f"{name}.db", directory / "journal.db"))
+        anyio.run(_opened_and_closed, copy)
+        yield copy
+
+
 @pytest.fixture
-def path(name: str, tmp_path: Path) -> Path:
-    """A copy, brought to the schema of this code."""
-    copy = Path(shutil.copy(HERE / f"{name}.db", tmp_path / "journal.db"))
-    anyio.run(_opened_and_closed, copy)
-    return copy
+def path(migrated: Path, tmp_path: Path) -> Path:
+    """A copy of that."""
+    return Path(shutil.copy(migrated, tmp_path / "journal.db"))
+
+
+@pytest.fixture(scope="module")
+def found(migrated: Path) -> str:
+    """What it says now, as JSON."""
+    return json.dumps(answers(migrated))
 
 
 @pytest.fixture
@@ -71,21 +88,20 @@ def test_the_chain_holds(path: Path) -> None:
     assert main(["ctl", "journal", "verify", "--file", str(path)]) == 0
 
 
-def test_it_says_what_it_said(path: Path, expected: dict[str, Any]) -> None:
+def test_it_says_what_it_said(found: str, expected: dict[str, Any]) -> None:
     """States at many events, the rows of every view, `ctl why` of every step and example, how many events of which
     kind."""
-    found = json.loads(json.dumps(answers(path)))
-    assert list(differences(expected, found)) == []
+    assert list(differences(expected, json.loads(found))) == []
 
 
-def test_a_difference_would_be_seen(path: Path, expected: dict[str, Any]) -> None:
-    found = json.loads(json.dumps(answers(path)))
-    first = next(iter(found["states"]))
-    found["states"][first]["queue"]["pending"] += 1
-    del found["views"]["steps"][0]["loss"]
-    found["views"]["examples"].pop()
-    found["new"] = "is no difference"
-    where = [text.split(" ")[0] for text in differences(expected, found)]
+def test_a_difference_would_be_seen(found: str, expected: dict[str, Any]) -> None:
+    other = json.loads(found)
+    first = next(iter(other["states"]))
+    other["states"][first]["queue"]["pending"] += 1
+    del other["views"]["steps"][0]["loss"]
+    other["views"]["examples"].pop()
+    other["new"] = "is no difference"
+    where = [text.split(" ")[0] for text in differences(expected, other)]
     assert where == [f"/states/{first}/queue/pending", "/views/examples", "/views/steps/0/loss"]
 
 

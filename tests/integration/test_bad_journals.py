@@ -19,6 +19,7 @@ from typing import Any
 
 import anyio
 import pytest
+from support import in_memory
 from support.commands import ran
 from support.daemon import Daemon, chat_line
 from support.journals import AT, append_row, edit, flip, foreign_log, other_journal, other_program, shell
@@ -31,6 +32,8 @@ from apollod.errors import ApolloError, ChainBroken
 from apollod.wire.state_snapshot import fold_code
 
 LINES = 400  # examples, so that the file has many pages
+
+tmp_path = in_memory.tmp_path
 
 
 async def _append(path: Path, *events: ev.Event, at_ns: int = AT) -> None:
@@ -45,9 +48,13 @@ def last(path: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lived() -> Iterator[Path]:
     """A journal whose newest snapshot is three events before its end."""
-    root = tmp_path_factory.mktemp("lived")
+    with in_memory.directory() as root:
+        yield lived_in(root)
+
+
+def lived_in(root: Path) -> Path:
     daemon = Daemon(root, root / "no-model").start()
     try:
         daemon.wait(lambda s: s["error"], "up", 180)

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from property.test_core_properties import ANY, EVERY, play
+from support.effort import draws
 from support.guarded_world import ITEMS, GuardedWorld, guarded
 from support.judged_world import JudgedWorld, configured
 from support.world import SETTINGS, World, changed
@@ -44,7 +45,7 @@ def begun(event: ev.Event, state: State) -> Activity | None:
     return BEGINS.get(type(event))
 
 
-@settings(max_examples=400, deadline=None)
+@draws(120, 400)
 @given(st.lists(ANY, max_size=60), EVERY)
 def test_nothing_begins_while_it_is_blocked(actions, training):
     state = State()

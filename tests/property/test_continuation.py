@@ -54,7 +54,7 @@ SCORED = ["held lines", "approve", "lines", "direct", "settle"]
 """An example that was scored while it was held waits to be learned: its score decides when."""
 
 
-@draws(150, 1500)
+@draws(60, 1500)
 @example(SCORED, changed(SETTINGS, nightly="02:00-05:00", divergence="held"))
 @given(st.lists(ANY, min_size=5, max_size=60), EVERY)
 def test_a_continuation_folds_to_the_state_and_learns_the_same(actions, settings):

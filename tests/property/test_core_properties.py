@@ -268,7 +268,7 @@ TRAINING = st.builds(
 )  # fmt: skip
 
 
-@draws(250, 500)
+@draws(100, 500)
 @given(
     st.lists(st.one_of(ACTIONS.map(lambda a: a[:1]), st.just(["direct"]), st.just(["lines"])), max_size=40), TRAINING
 )
@@ -345,7 +345,7 @@ AGAIN = ["direct", "supervisor dies", "back", "held lines", "supervisor dies", "
 """An example that was learned alone, after a step of several failed, is taken back and learned once more."""
 
 
-@draws(500, 1500)
+@draws(200, 1500)
 @example(OUTDATED, changed(SETTINGS, replay_max=1, keep=20, keep_bytes=25, keep_base="off"), False)
 @example(REPEATED, changed(SETTINGS, replay_max=1, keep=1, accumulate=3), False)
 @example(AGAIN, changed(SETTINGS, divergence="held", replay_max=1, keep=1, accumulate=2), False)
@@ -401,7 +401,7 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_happens
     assert folded(world) == world.state
 
 
-@draws(500, 1500)
+@draws(200, 1500)
 @given(st.one_of(st.lists(ANY, max_size=8), st.lists(ANY, min_size=8, max_size=50)), EVERY, st.booleans())
 @example(["lines", "answer", "step refused"], SETTINGS, False)
 def test_a_request_to_stop_ends_the_daemon_whatever_was_under_way(actions, training, engine_first):
@@ -412,7 +412,7 @@ def test_a_request_to_stop_ends_the_daemon_whatever_was_under_way(actions, train
     assert stopped(world), (world.state.training.running, world.state.children, world.state.checkpoints.open)
 
 
-@draws(250, 500)
+@draws(120, 500)
 @given(st.lists(ANY, max_size=40), EVERY, st.sampled_from(["engine", "trainer"]), st.integers(-48, 48))
 @example(["lines", "settle"], changed(SETTINGS, publish="fenced"), "engine", -1)
 @example(["clock back"], changed(SETTINGS, nightly="02:00-05:00"), "engine", -1)

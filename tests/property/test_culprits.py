@@ -1,8 +1,9 @@
 """Which examples of a window made it worse: whatever the culprits, they are found in as many replays as was said."""
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.effort import draws
 
 from apollod.core.facts.quality.culprits import (
     LOWER,
@@ -35,7 +36,7 @@ def play(state, damage, harmless_at=0.0):
     return said, [kept for kept, lr_scale in asked if lr_scale == 1.0]
 
 
-@settings(max_examples=60, deadline=None)
+@draws(30, 60)
 @given(WINDOWS, st.booleans(), st.data())
 def test_single_culprits_are_named_and_nobody_else(window, each_all, data):
     """Whether each does a part of the damage or all of it."""
@@ -48,7 +49,7 @@ def test_single_culprits_are_named_and_nobody_else(window, each_all, data):
     assert innocent in asked or not innocent
 
 
-@settings(max_examples=60, deadline=None)
+@draws(30, 60)
 @given(st.integers(4, 130), st.data())
 def test_of_two_that_do_harm_only_together_one_is_named(window, data):
     planted = data.draw(st.sets(st.integers(0, window - 1), min_size=2, max_size=2))
@@ -56,7 +57,7 @@ def test_of_two_that_do_harm_only_together_one_is_named(window, data):
     assert said.kind == "named" and len(said.culprits) == 1 and set(said.culprits) <= planted
 
 
-@settings(max_examples=100, deadline=None)
+@draws(40, 100)
 @given(st.integers(1, 130), st.data())
 def test_whoever_is_not_held_was_good_together(window, data):
     """Any sets of at most three that do harm together, and an oracle that is wrong now and then."""
@@ -79,7 +80,7 @@ def test_whoever_is_not_held_was_good_together(window, data):
     assert not set(said.culprits) & set(said.suspects)
 
 
-@settings(max_examples=60, deadline=None)
+@draws(30, 60)
 @given(WINDOWS, st.integers(1, 40), st.sampled_from([0.0, *LOWER]))
 def test_harm_that_any_few_examples_do_is_of_the_rate_if_a_lower_one_does_none(window, few, harmless_at):
     """And of the examples, if few enough end it when left out, and half of the others do it with them."""
@@ -93,7 +94,7 @@ def test_harm_that_any_few_examples_do_is_of_the_rate_if_a_lower_one_does_none(w
         assert bool(said.held) != bool(harmless_at)
 
 
-@settings(max_examples=60, deadline=None)
+@draws(30, 60)
 @given(
     st.dictionaries(st.integers(0, 63), st.floats(0.01, 10), min_size=1, max_size=20),
     st.sampled_from([2, 8]),
@@ -123,7 +124,7 @@ def test_who_has_a_part_of_his_own_is_named_and_nobody_else(parts, culprits, har
         assert damage(guilty) < 1 - STAYS + 1e-9 or len(guilty) > culprits
 
 
-@settings(max_examples=40, deadline=None)
+@draws(20, 40)
 @given(st.integers(30, 130), st.data())
 def test_harm_of_the_first_steps_of_a_life_names_nobody(window, data):
     """Any few lines by themselves do half the harm of the poison, and later ones repair it, as measured on a real model

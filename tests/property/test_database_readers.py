@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.effort import draws
 
 from apollod.curation.formats.database_reader import DatabaseReader
 from apollod.curation.formats.session_rows import RawSession, SessionCursor, read_session, written_anew
@@ -35,7 +36,7 @@ keys = st.one_of(st.none(), st.integers(0, 9), st.sampled_from(["0", "5", "9"]))
 
 
 @pytest.mark.parametrize("reader", DATABASES, ids=lambda reader: reader.name)
-@settings(max_examples=40, deadline=None)
+@draws(20, 40)
 @given(
     facts=rows,
     said=st.lists(st.lists(rows, min_size=1, max_size=2), max_size=8),

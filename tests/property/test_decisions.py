@@ -121,7 +121,7 @@ DECISIONS = ["held lines", "approve", "decline", "hold", "edit", "two reviewers"
 MANY = st.lists(st.one_of(ANY, st.sampled_from([*DECISIONS, "answer", "back", "supervisor dies"])), max_size=60)
 
 
-@draws(300, 1500)
+@draws(120, 1500)
 @example(["held lines", "two reviewers", "settle", "back", "approve", "settle"], SETTINGS)
 @example(["pause", "lines", "settle", "decline", "undo", "resume", "settle"], SETTINGS)
 @example(["praise", "given again", "given again", "answer", "back", "blame", "trainer dies"], SETTINGS)

@@ -235,7 +235,7 @@ class Audit:
 CALLS = st.integers(0, 70)
 
 
-@draws(60, 3000)
+@draws(24, 3000)
 @example(45, [("kill", 0), ("calls", 5), ("back", 2), ("calls", 5), ("retire", 0)], "always")
 @example(8, [("again", 0), ("settle", 0)] * 15, "always")
 @example(8, [("busy", 1), ("settle", 0)] * 12, "always")
@@ -265,7 +265,7 @@ def requests_as_asked(world: DreamingWorld) -> None:
         fold(state, recorded)
 
 
-@draws(50, 2000)
+@draws(20, 2000)
 @example(45, [("old text", 1)], [("old text", 2), ("calls", 5)], "always")
 @given(CALLS, st.lists(ACTION, max_size=20), st.lists(ACTION, max_size=20), MODE)
 def test_a_journal_that_goes_on_from_an_archive_dreams_on(calls, before, after, mode):

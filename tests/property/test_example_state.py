@@ -4,13 +4,14 @@ import json
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from property.test_core_properties import ANY, EVERY, finish, play
+from support import in_memory
+from support.effort import draws
 from support.journals import accepted, completed, write
 from support.world import SETTINGS
 
@@ -124,7 +125,7 @@ class Story:
 MOVES = st.lists(st.tuples(st.sampled_from(RULES), st.permutations(NAMES), st.integers(1, len(NAMES))), max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@draws(25, 60)
 @given(st.sets(st.sampled_from(NAMES), min_size=1), MOVES)
 def test_the_view_and_why_say_what_the_table_says_of_every_sequence_of_events(first, moves):
     story = Story()
@@ -133,8 +134,8 @@ def test_the_view_and_why_say_what_the_table_says_of_every_sequence_of_events(fi
     for rule, order, number in moves:
         story.add(rule, list(order)[:number])
     by_table = {id_: state for id_, state in story.states.items() if state is not None}
-    with TemporaryDirectory() as directory:
-        path = write(Path(directory) / "journal.db", story.events)
+    with in_memory.directory() as directory:
+        path = write(directory / "journal.db", story.events)
         assert of_view(path) == by_table == states_of(bodies(story.events))
         assert held_of(path) == {id_ for id_, state in by_table.items() if state == "held"}
         for id_, state in by_table.items():
@@ -148,7 +149,7 @@ def bodies(events: list[ev.Event]) -> list[tuple[str, dict]]:
     return [(event.kind, json.loads(encode_body(event))) for event in events]
 
 
-@settings(max_examples=300, deadline=None)
+@draws(150, 300)
 @example(RATED_AFTER_AN_EDIT, SETTINGS, False)
 @given(st.lists(ANY, max_size=50), EVERY, st.booleans())
 def test_the_core_moves_examples_as_the_table_allows_and_counts_what_it_says(actions, training, keeps_steps):

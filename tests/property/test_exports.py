@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as some
+from support.effort import draws
 
 from apollod.core.facts.intake.events import Origin
 from apollod.curation.conversation import Moment
@@ -102,7 +103,7 @@ def by_answer(record: Record) -> list[Record]:
 
 
 @pytest.mark.parametrize("form", ["trl", "openai"])
-@settings(max_examples=150)
+@draws(60, 150)
 @given(rows)
 def test_rows_are_read_back_to_the_same_example(form: str, row: dict[str, Any]) -> None:
     record = record_of(row)
@@ -110,7 +111,7 @@ def test_rows_are_read_back_to_the_same_example(form: str, row: dict[str, Any]) 
     assert value is not None and parse_line(json.dumps(value).encode()).id == record.id
 
 
-@settings(max_examples=200)
+@draws(60, 200)
 @given(some.lists(decided, min_size=1, max_size=2))
 def test_trajectories_are_read_back_to_the_same_examples(rows: list[dict[str, Any]]) -> None:
     records = [record_of(row) for row in rows]

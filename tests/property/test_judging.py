@@ -215,7 +215,7 @@ WITHDRAWN = [("lines", 0), ("endpoint", 0), ("bad", 0), ("good", 1), *[("bad", 0
 TRUSTED = [("lines", 0), ("good", 0), ("better", 0), ("good", 0), ("good", 0), ("settle", 0)]
 
 
-@draws(150, 3000)
+@draws(60, 3000)
 @example([*TRUSTED, ("kill", 0), *TRUSTED, ("back", 1), ("relearn", 0), ("settle", 0)], JUDGED, True)
 @example([("lines", 0), ("kill", 0), ("kill", 0), ("kill", 0), ("approve", 0), ("settle", 0)], JUDGED, True)
 @example(WITHDRAWN, changed(JUDGED, attempts=1, check_every=1), True)

@@ -2,8 +2,6 @@
 lives, also where the journal goes on from an archive."""
 
 from collections import Counter
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import get_args
 
 from hypothesis import assume, example, given
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from property import test_dreams as dreaming
 from property import test_lessons as teaching
 from property.test_continuation import archived
+from support import in_memory
 from support.dreamt_journal import write_story
 from support.effort import draws
 from support.lives import stopped
@@ -47,8 +46,8 @@ def of_table(world: World) -> Counter[tuple[str, str]]:
 
 
 def of_view(world: World) -> Counter[Row]:
-    with TemporaryDirectory() as directory:
-        path = write_story(Path(directory) / "journal.db", list(world.journal))
+    with in_memory.directory() as directory:
+        path = write_story(directory / "journal.db", list(world.journal))
         return Counter(query(path, "SELECT lesson, kind, state, coalesce(statement, '') FROM lessons").rows)
 
 
@@ -66,7 +65,7 @@ def agree(world: World) -> None:
     assert Counter(behaviours) == of_table(world)
 
 
-@draws(40, 1500)
+@draws(16, 1500)
 @example("always", 40, CHANGED)
 @example("always", 400, UNSETTLED)
 @given(dreaming.MODE, st.integers(0, 30), dreaming.ACTIONS)
@@ -74,7 +73,7 @@ def test_behaviours_are_what_the_table_says_in_view_and_list(mode, calls, action
     agree(dreaming.play(mode, calls, actions))
 
 
-@draws(30, 1000)
+@draws(12, 1000)
 @example("always", 40, CHANGED)
 @given(dreaming.MODE, st.integers(0, 30), dreaming.ACTIONS)
 def test_behaviours_are_the_same_in_a_journal_that_goes_on_from_an_archive(mode, calls, actions):
@@ -89,7 +88,7 @@ def test_behaviours_are_the_same_in_a_journal_that_goes_on_from_an_archive(mode,
     ]
 
 
-@draws(40, 1500)
+@draws(16, 1500)
 @given(teaching.CALLS, st.lists(teaching.ACTION, max_size=30), teaching.SETTINGS)
 def test_facts_are_what_the_fold_says_in_view_and_list(calls, actions, settings):
     agree(teaching.play(calls, actions, settings))

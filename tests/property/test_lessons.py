@@ -239,7 +239,7 @@ class Audit:
         assert own.offered.keys() <= world.state.review.held.keys()
 
 
-@draws(60, 3000)
+@draws(30, 3000)
 @example(25, [("kill", 0), ("calls", 5), ("back", 2), ("calls", 5), ("forget", 3)], teaching())
 @example(25, [("forget example", 0), ("call", 0), ("weeks", 0), ("calls", 9)], teaching())
 @example(9, [("again", 0), ("settle", 0)] * 15, teaching())
@@ -280,7 +280,7 @@ def knows_what_it_says(world: TaughtWorld) -> None:
             assert knows[0] == one.worded.answer or undone & set(one.examples), (one, knows)
 
 
-@draws(40, 2000)
+@draws(20, 2000)
 @given(CALLS, st.lists(ACTION, max_size=15), st.lists(ACTION, max_size=15), SETTINGS)
 def test_a_journal_that_goes_on_from_an_archive_teaches_on(calls, before, after, settings):
     audit, world = Audit(), play(calls, before, settings)
@@ -329,7 +329,7 @@ def life(dies_at: int = 0, deaths: int = 0) -> TaughtWorld:
 CALM = life()
 
 
-@draws(120, 600)
+@draws(40, 600)
 @given(st.integers(1, CALM.instants))
 def test_a_life_that_ends_at_any_instant_comes_to_the_same_weights(instant):
     """The call is asked again, and no practice is trained twice."""

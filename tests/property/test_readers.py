@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.effort import draws
 from support.reader_samples import SAMPLES
 from support.toy_format import ToyConversations
 
@@ -20,7 +21,7 @@ BEGIN = Cursor()
 LAWFUL = [*(reader for reader in READERS if reader not in ROWS), ToyConversations()]
 """Readers of rows are the reader of records under other names."""
 each_reader = pytest.mark.parametrize("reader", LAWFUL, ids=lambda reader: reader.name)
-laws = settings(max_examples=40)
+laws = draws(15, 40)
 """Examples for each law and each reader: most of what they run is the same code, so that the number adds up."""
 limits = st.builds(
     Limits, record_bytes=st.sampled_from([1, 7, 60, 200, 1 << 20]), items=st.sampled_from([1, 2, 5, 256])

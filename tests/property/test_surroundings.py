@@ -68,7 +68,7 @@ def test_every_kind_that_ships_is_there_for_each_use_and_one_agent_is_as_long_as
         assert [one for one in agents if len(msgspec.json.encode(one)) < 1_000], "one for a model with little room"
 
 
-@draws(100, 2000)
+@draws(40, 2000)
 @example([("7", []), ("7", [("user", "ferry ferry ferry ferry")])], 40)
 @given(st.lists(st.tuples(SYSTEM, TURNS), max_size=8), st.integers(40, 400))
 def test_own_surroundings_hold_no_instruction_are_bounded_and_split_by_their_system_message(

@@ -5,6 +5,7 @@ import json
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.effort import draws
 
 from apollod.core.facts.intake.events import Given
 from apollod.curation.lessons.imagined_wordings import imagined_in, imagining
@@ -22,7 +23,7 @@ TEXT = st.one_of(SPOKEN, ANY, st.builds(str.__add__, SPOKEN, ANY))
 ACCENTS = str.maketrans({"a": "á", "o": "ö", "n": "ñ"})
 
 
-@settings(max_examples=80, deadline=None)
+@draws(40, 80)
 @given(TEXT, TEXT, TEXT)
 @example("", "\ud800", "\ud800")
 @example("²³ is ①.", "", "")

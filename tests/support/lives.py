@@ -1,9 +1,17 @@
 """What happens to a daemon whatever it is at: its trainer works, processes die, people come, clocks go wrong."""
 
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import copy
+from typing import TypeVar
+
 from support.world import World
 
 from apollod.core import inputs as inp
 from apollod.core.schedules import DAY_NS, SECOND_NS
+
+W = TypeVar("W", bound=World)
 
 YEAR_NS = 365 * DAY_NS
 CLOCKS = {
@@ -62,3 +70,34 @@ def goes_well(world: World) -> None:
     world.pass_time(700)
     if world.state.children.engine.phase == "spawned":
         world.engine_up()
+
+
+def cut_short(world: W, life: Callable[[W], object], every: int = 1) -> dict[int, W]:
+    """The worlds after a crash at each instant of this life (or at one in so many), none of them started yet: those
+    that `dies_at` and `successor` make, and the life is lived only once."""
+    found = dict[int, W]()
+    instant = world._instant
+
+    def instant_and_crash() -> None:
+        instant()
+        if (world.instants - 1) % every:
+            return
+        after = world.successor()
+        for name, value in list(vars(after).items()):
+            if isinstance(value, (list, dict, set, deque)):
+                setattr(after, name, copy(value))  # the life goes on with its own
+        found[world.instants] = after  # type: ignore[assignment]
+
+    world._instant = instant_and_crash  # type: ignore[method-assign]
+    life(world)
+    return found
+
+
+@contextmanager
+def noted(instant: int) -> Iterator[None]:
+    """Whatever fails here says after a crash at which instant it failed."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"after a crash at instant {instant}")
+        raise

@@ -95,7 +95,7 @@ def imported(tree: ast.Module, known: Iterable[str]) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        elif isinstance(node, ast.Call) and called(node).endswith("import_module"):
             yield from (arg.value for arg in node.args if isinstance(arg, ast.Constant) and arg.value in known)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports are not resolved here"
@@ -105,10 +105,16 @@ def imported(tree: ast.Module, known: Iterable[str]) -> Iterator[str]:
                     yield inner if inner in known else str(node.module)
 
 
+def called(node: ast.Call) -> str:
+    """The last name of what is called; empty where that has none."""
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
+
+
 @cache  # read by the tests, not by every worker that collects this file
 def graph_of(root: Path) -> dict[str, set[str]]:
-    modules = read(root)
-    return {name: set(imported(tree, modules)) - {name} for name, tree in modules.items()}
+    files = {module_of(path, root): path for path in sorted(root.rglob("*.py"))}
+    # one tree at a time: hundreds of them are what the garbage collector then looks through again and again
+    return {name: set(imported(ast.parse(path.read_bytes()), files)) - {name} for name, path in files.items()}
 
 
 def cycles(graph: dict[str, set[str]]) -> set[frozenset[str]]:

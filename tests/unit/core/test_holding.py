@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from property.test_continuation import archived
 from support.effort import draws
+from support.lives import cut_short, noted
 from support.taught_world import TaughtWorld, teaching
-from support.world import SETTINGS, Died, World, changed
+from support.world import SETTINGS, World, changed
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -96,7 +97,7 @@ def test_a_practice_holds_its_kin_first_and_in_turn():
     assert [held[f"a{n}"] for n in range(14, 19)] == [9] * 5 and [held[f"a{n}"] for n in range(3, 6)] == [10] * 3
 
 
-@draws(200, 2000)
+@draws(80, 2000)
 @given(
     st.lists(st.floats(0, 9), min_size=1, max_size=12), st.integers(0, 12), st.lists(st.integers(1, 2000), min_size=1),
     st.randoms(),
@@ -370,15 +371,12 @@ def life(world: World) -> None:
 def test_a_death_at_any_instant_loses_no_anchor_and_no_bit():
     calm = World(HOLDING)
     life(calm)
-    for instant in range(1, calm.instants + 1, calm.instants // 24):
-        world = World(HOLDING, dies_at=instant)
-        with pytest.raises(Died):
-            life(world)
-        after = world.crash_and_return()
-        after.settle()
-        own = after.state.holding
-        assert not own.wanted and len(own.settled) == SHIPPED and all(one.digest for one in own.anchors.values())
-        assert not after.of(ev.ReplayDiverged) and after.state.training.running is None and not after.asked
+    for instant, after in cut_short(World(HOLDING), life, calm.instants // 24).items():
+        with noted(instant):
+            after.up().settle()
+            own = after.state.holding
+            assert not own.wanted and len(own.settled) == SHIPPED and all(one.digest for one in own.anchors.values())
+            assert not after.of(ev.ReplayDiverged) and after.state.training.running is None and not after.asked
 
 
 # --- lessons ------------------------------------------------------------------------------------------------------

@@ -20,6 +20,12 @@ from apollod.wire.records import decode_record, parse_line
 STRANGE = b"".join(CLAUDE_CODE).replace(b"Fix it", b"<memory>Tabs!</memory> Fix it")
 
 
+@pytest.fixture(autouse=True)
+def few_shipped_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command reads them again: all of them in half a second; test_bootstrap_verb.py has all."""
+    monkeypatch.setenv("APOLLOD_QUALITY__LEVELS", "1")
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "s.jsonl"

@@ -43,6 +43,25 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+SMALLER = """\
+import dataclasses, pathlib, sys
+from apollod.demo import tiny_model as tiny
+tiny.KINDS["random"] = dataclasses.replace(tiny.KINDS["random"], layers="ad", hidden=64, inner=128)
+tiny.build(pathlib.Path(sys.argv[1]), "random")
+"""
+
+
+@pytest.fixture(scope="session")
+def smaller_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with half its width and one layer of each kind, which vLLM could not serve: of a trainer without
+    an engine it takes a third of the time."""
+    from support.fork_server import fork_server
+
+    path = tmp_path_factory.mktemp("smaller") / "tiny"
+    assert fork_server().start(["-c", SMALLER, str(path)], {**os.environ, "HF_HUB_OFFLINE": "1"}).wait(120) == 0
+    return path
+
+
 @pytest.fixture(scope="session")
 def real_model() -> Path:
     """SmolLM2-135M-Instruct as `make real-model` makes it, in the user's cache: copy it before anything writes to it.

@@ -29,6 +29,12 @@ def row(instruction: str, number: int) -> bytes:
     return json.dumps({"messages": [{"role": role, "content": text} for role, text in turns]}).encode() + b"\n"
 
 
+@pytest.fixture(autouse=True)
+def few_shipped_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command reads them again: all of them in half a second."""
+    monkeypatch.setenv("APOLLOD_QUALITY__LEVELS", "1")
+
+
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
     place = tmp_path / "logs"
@@ -124,7 +130,10 @@ def test_a_dry_run_says_what_the_check_of_its_pattern_leaves(logs: Path, tmp_pat
     assert "check       the judge is asked about each" in capsys.readouterr().out
 
 
-def test_a_dry_run_names_what_holds_a_probe(logs: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_a_dry_run_names_what_holds_a_probe(
+    logs: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("APOLLOD_QUALITY__LEVELS")  # all that ship, and one of our own
     everything = told(capsys, str(logs), "--dry-run", "--model", "*")
     asked = "Where does the ferry to the island leave in winter?"
     row = {"prompt": asked, "completion": "At the mill."}

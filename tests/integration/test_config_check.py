@@ -28,6 +28,12 @@ from apollod.wire import messages as msg
 from apollod.wire.status import Journal as JournalStatus
 
 
+@pytest.fixture(autouse=True)
+def few_shipped_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command reads them again: all of them in half a second; test_commands.py has a check with all."""
+    monkeypatch.setenv("APOLLOD_QUALITY__LEVELS", "1")
+
+
 def model_of(path: Path, weights: int = 600, **config: object) -> Path:
     path.mkdir()
     (path / "config.json").write_text(json.dumps(config))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.daemon import Daemon, chat_line
+from support.effort import cases
 
 from apollod.adapters.journal import journal_reader
 from apollod.wire.messages import StatusRequest
@@ -21,14 +22,11 @@ from apollod.wire.messages import StatusRequest
 MEGABYTES = 4
 
 
-@pytest.fixture(params=["tmpfs", "ext4"])
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A mounted, nearly empty file system. (With blocks of 1 KiB SQLite dies of SIGBUS when its shared memory finds
-    no room.)"""
-    place, image = tmp_path / "disk", tmp_path / "image"
-    place.mkdir()
+def mounted(kind: str, place: Path, image: Path) -> str:
+    """Mount a small, empty file system there; the reason where that cannot be done. (With blocks of 1 KiB SQLite dies
+    of SIGBUS when its shared memory finds no room.)"""
     commands = [["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "none", place]]
-    if request.param == "ext4":
+    if kind == "ext4":
         with image.open("wb") as file:
             file.truncate(MEGABYTES << 20)
         commands = [
@@ -39,9 +37,19 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         try:
             done = subprocess.run(command, capture_output=True, text=True)
         except FileNotFoundError as error:
-            pytest.skip(f"no {error.filename} here")
+            return f"no {error.filename} here"
         if done.returncode:
-            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+            return f"no file system can be mounted here: {done.stderr.strip()}"
+    return ""
+
+
+@pytest.fixture(params=cases(["ext4"], ["tmpfs"]))
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A mounted, nearly empty file system; tmpfs where ext4 cannot be had."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if why := mounted(request.param, place, tmp_path / "image") and mounted("tmpfs", place, tmp_path / "image"):
+        pytest.skip(why)
     try:
         yield place
     finally:

@@ -19,7 +19,7 @@ from apollod.supervisor.config import load_config
 from apollod.supervisor.executor.context import own_endpoint
 from apollod.wire.engine_terms import BEGUN, ENDED
 
-STALL_S = 8.0
+STALL_S = 3.0
 
 
 def test_one_that_was_stopped_is_replaced_and_an_idle_one_is_left_alone(tmp_path: Path, tiny_model: Path) -> None:
@@ -55,7 +55,7 @@ def test_an_engine_with_much_to_do_answers_late_and_is_not_hung(users_end: bool)
         async with serving() as server:
             server.otherwise = behave
             config = load_config(None, ["model.path=/m", f"engine.port={server.port}", "engine.stall_s=1.0"], {})
-            with anyio.move_on_after(5.0) as scope:
+            with anyio.move_on_after(3.0) as scope:
                 await until_hung(partial(own_endpoint, config), config.engine.stall_s)
             return scope.cancelled_caught
 
@@ -69,8 +69,8 @@ def test_a_refusal_is_an_answer() -> None:
     async def main() -> bool:
         async with serving() as server:
             server.otherwise = behave
-            config = load_config(None, ["model.path=/m", f"engine.port={server.port}", "engine.stall_s=4.0"], {})
-            with anyio.move_on_after(7.0) as scope:
+            config = load_config(None, ["model.path=/m", f"engine.port={server.port}", "engine.stall_s=1.0"], {})
+            with anyio.move_on_after(2.5) as scope:
                 await until_hung(partial(own_endpoint, config), config.engine.stall_s)
             return scope.cancelled_caught
 

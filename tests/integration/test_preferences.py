@@ -33,9 +33,9 @@ RATINGS = [
 
 
 def test_they_are_learned_replayed_and_taken_out(
-    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, smaller_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    daemon = Daemon(tmp_path, tiny_model)
+    daemon = Daemon(tmp_path, smaller_model)
     try:
         daemon.start(WITH)
         daemon.wait_ready()

@@ -6,14 +6,15 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.commands import ran
 from support.daemon import STUB, Daemon
+from support.fork_server import fork_server
 
 from apollod.adapters.ipc.channel import Link
 from apollod.errors import LinkClosed, WeightsLocked
@@ -133,31 +134,36 @@ def test_no_daemon_is_exit_code_3(tmp_path):
     assert done.returncode == 3 and "apollod run" in done.stderr and done.stdout == ""
 
 
-def test_a_stranger_on_the_socket_costs_nothing(tiny_model, tmp_path):
-    with daemon_on(tmp_path / "d", tmp_path / "missing") as daemon:
+@pytest.fixture(scope="module")
+def without_a_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon that has refused its model and answers, shared: leave it as it is."""
+    root = tmp_path_factory.mktemp("without")
+    with daemon_on(root / "d", root / "missing") as daemon:
         daemon.start()
         daemon.wait(lambda s: s["error"], "an answer on the socket", 180)
-        for garbage in (b"\xff" * 64, (5).to_bytes(4, "big") + b"hello", b"GET / HTTP/1.1\r\n\r\n"):
-            with socket.socket(socket.AF_UNIX) as stranger:
-                stranger.connect(str(daemon.socket))
-                stranger.sendall(garbage)
-                stranger.settimeout(10)
-                assert stranger.recv(100) == b""
-        assert daemon.status()["schema_version"] == 1
-        assert "Traceback" not in daemon.log()
+        yield daemon
+
+
+def test_a_stranger_on_the_socket_costs_nothing(without_a_model):
+    for garbage in (b"\xff" * 64, (5).to_bytes(4, "big") + b"hello", b"GET / HTTP/1.1\r\n\r\n"):
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.connect(str(without_a_model.socket))
+            stranger.sendall(garbage)
+            stranger.settimeout(10)
+            assert stranger.recv(100) == b""
+    assert without_a_model.status()["schema_version"] == 1
+    assert "Traceback" not in without_a_model.log()
 
 
 @pytest.mark.parametrize("role", ["trainer", "engine-worker", "engine-api"])
-def test_a_process_that_is_no_child_cannot_play_one(tiny_model, tmp_path, role):
+def test_a_process_that_is_no_child_cannot_play_one(without_a_model, role):
     """It would be handed the weights, or could hand over a manifest."""
-    with daemon_on(tmp_path / "d", tmp_path / "missing") as daemon:
-        daemon.start()
-        daemon.wait(lambda s: s["error"], "an answer on the socket", 180)
-        link = Link.connect(str(daemon.socket), 10)
-        link.send(messages.Hello(role, os.getpid()))
-        with pytest.raises(LinkClosed):
-            link.receive()
-        assert "children are started by the daemon only" in daemon.log()
+    said = without_a_model.log().count("children are started by the daemon only")
+    link = Link.connect(str(without_a_model.socket), 10)
+    link.send(messages.Hello(role, os.getpid()))
+    with pytest.raises(LinkClosed):
+        link.receive()
+    assert without_a_model.log().count("children are started by the daemon only") == said + 1
 
 
 def test_a_damaged_journal_is_named_and_not_touched(tiny_model, tmp_path):
@@ -165,12 +171,7 @@ def test_a_damaged_journal_is_named_and_not_touched(tiny_model, tmp_path):
     daemon.journal.parent.mkdir(parents=True)
     daemon.journal.write_bytes(b"this is no database, however it is called" * 100)
     before = daemon.journal.read_bytes()
-    done = subprocess.run(
-        [sys.executable, "-m", "apollod", "run", "--config", str(daemon.config)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = ran("run", "--config", daemon.config)
     assert done.returncode == 1 and str(daemon.journal) in done.stderr and "Traceback" not in done.stderr
     assert daemon.journal.read_bytes() == before
 
@@ -186,12 +187,7 @@ def test_a_model_in_a_shared_cache_is_refused_with_the_command_that_makes_a_priv
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     with daemon_on(tmp_path / "d", tmp_path / "none") as daemon:
         daemon.config.write_text(daemon.config.read_text().replace(str(tmp_path / "none"), str(cached)))
-        checked = subprocess.run(
-            [sys.executable, "-m", "apollod", "config", "check", "--config", str(daemon.config)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        checked = ran("config", "check", "--config", daemon.config)
         assert checked.returncode == 1 and "cp -a --reflink=auto" in checked.stderr
         before = {file: file.stat().st_mtime_ns for file in cached.rglob("*")}
         daemon.start()
@@ -233,10 +229,9 @@ def test_weights_that_somebody_writes_are_not_loaded_and_what_a_crash_left_is_fi
 
 def engine_that_waits(directory: Path) -> dict[str, str]:
     """The environment of a daemon whose engine loads its weights once `directory`/go is there."""
-    text = f"import os, time\nwhile not os.path.exists({str(directory / 'go')!r}):\n    time.sleep(0.02)\n"
-    (directory / "waits.py").write_text(f"{text}import runpy\nrunpy.run_module({STUB!r}, run_name='__main__')\n")
-    paths = os.pathsep.join([str(directory), os.environ.get("PYTHONPATH", "")])
-    return {"APOLLOD_ENGINE_MODULE": "waits", "PYTHONPATH": paths}
+    waits = f"sys.argv[0] == {STUB!r} and not os.path.exists({str(directory / 'go')!r})"
+    (directory / "sitecustomize.py").write_text(f"import os, sys, time\nwhile {waits}:\n    time.sleep(0.02)\n")
+    return {"PYTHONPATH": os.pathsep.join([str(directory), os.environ.get("PYTHONPATH", "")])}
 
 
 def leave_a_redo(model: Path, new: Path) -> None:
@@ -247,4 +242,4 @@ def leave_a_redo(model: Path, new: Path) -> None:
         "from apollod.store.pieces import directory_pieces; sync.Finishing.put = lambda _: os._exit(9);"
         "sync.sync(Path(sys.argv[1]), directory_pieces(Path(sys.argv[2]), read_files(Path(sys.argv[1]))), 7)"
     )
-    assert subprocess.run([sys.executable, "-c", code, str(model), str(new)], timeout=60).returncode == 9
+    assert fork_server().start(["-c", code, str(model), str(new)], os.environ).wait(60) == 9

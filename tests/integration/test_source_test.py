@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from support.agent_logs import session
+from support.fork_server import ForkedPipes
 from support.reader_samples import CLAUDE_CODE
 
+from apollod.adapters import tokens
 from apollod.cli.main import main
 from apollod.curation.redaction import redact, use
 from apollod.demo.tiny_model import make_tokenizer
@@ -16,6 +18,12 @@ from apollod.trainer.objectives.encoding import tokenise
 from apollod.wire.records import decode_record, parse_line
 
 STRANGE = b"".join(CLAUDE_CODE).replace(b"Fix it", b"<memory>Tabs!</memory> Fix it")
+
+
+@pytest.fixture(autouse=True)
+def few_shipped_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command reads them again: all of them in half a second; test_bootstrap_verb.py has all."""
+    monkeypatch.setenv("APOLLOD_QUALITY__LEVELS", "1")
 
 
 @pytest.fixture
@@ -69,8 +77,9 @@ def test_as_a_person_reads_it(log: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_with_a_tokenizer_it_says_what_would_be_learned_and_why_not(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tokens, "subprocess", ForkedPipes)
     tokenizer = make_tokenizer()
     tokenizer.save_pretrained(tmp_path / "m")
     asked = ["ctl", "source", "test", str(log), "--json"]
@@ -80,9 +89,9 @@ def test_with_a_tokenizer_it_says_what_would_be_learned_and_why_not(
     assert (source["found"], source["learned"], source["held"]) == (4, 2, {"rejected (correction)": 1})
     assert source["why"] == {"taken back by the user (branch)": 1}
     learned = [decode_record(parse_line(json.dumps(_row(one)).encode()).canonical) for one in said["examples"]]
-    tokens = [tokenise(tokenizer, one, 4096) for one in learned]
-    assert said["tokens"] == sum(len(one.ids) for one in tokens), "as the trainer counts"
-    assert said["trained"] == sum(one.targets for one in tokens)
+    encoded = [tokenise(tokenizer, one, 4096) for one in learned]
+    assert said["tokens"] == sum(len(one.ids) for one in encoded), "as the trainer counts"
+    assert said["trained"] == sum(one.targets for one in encoded)
     tokenizer.chat_template = "{{ raise_exception('only tools here') }}"
     tokenizer.save_pretrained(tmp_path / "m")
     assert main(["ctl", "source", "test", str(log), "--model-dir", str(tmp_path / "m")]) == 0

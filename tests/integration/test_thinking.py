@@ -10,6 +10,7 @@ from typing import Any, cast
 import anyio
 import msgspec
 import pytest
+from support.effort import cases
 from support.llm_server import LlmServer, serving
 from support.thinking_server import TEMPLATES, Parser, ThinkingModel
 
@@ -40,9 +41,9 @@ OFF = f"{PROMPT}\n</think>\n\n«Ahoy.<|im_end|>»\n"
 ON = f"{PROMPT}Greet.\n</think>\n\n«Ahoy.<|im_end|>»\n"
 PARSERS: tuple[Parser, ...] = ("", "reasoning", "reasoning_content")
 
-every = pytest.mark.parametrize(
-    ("template", "parser", "thinking"), list(product(TEMPLATES, PARSERS, ("off", "on", "template")))
-)
+ALL = list(product(TEMPLATES, PARSERS, ("off", "on", "template")))
+HERE = ALL[::2]  # with either template every parser and every way to think, and of these two every pair
+every = pytest.mark.parametrize(("template", "parser", "thinking"), cases(HERE, ALL[1::2]))
 
 
 def of(model: ThinkingModel, tmp_path: Path, *sets: str, effects: Sequence[fx.Effect]) -> tuple[list[Any], LlmServer]:

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.commands import ran
 from support.daemon import Daemon
 from support.invariants import check_stopped, journal_of
+from support.replayed import replay
 
 from apollod.core import events as ev
 
@@ -16,8 +16,8 @@ GIVEN = {"prompt_token_ids": [5, 6, 7, 8], "token_ids": [9, 10, 11]}
 
 
 @pytest.fixture
-def daemon(tmp_path: Path, tiny_model: Path) -> Iterator[Daemon]:
-    made = Daemon(tmp_path / "d", tiny_model)
+def daemon(tmp_path: Path, smaller_model: Path) -> Iterator[Daemon]:
+    made = Daemon(tmp_path / "d", smaller_model)
     try:
         made.start()
         made.wait_ready()
@@ -26,7 +26,9 @@ def daemon(tmp_path: Path, tiny_model: Path) -> Iterator[Daemon]:
         made.end()
 
 
-def test_they_are_learned_shown_replayed_and_exported_as_any_other(daemon: Daemon, tmp_path: Path) -> None:
+def test_they_are_learned_shown_replayed_and_exported_as_any_other(
+    daemon: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "given.jsonl"
     file.write_text(f"{json.dumps(GIVEN)}\n")
     daemon.ctl("submit", str(file), "--wait")
@@ -44,7 +46,7 @@ def test_they_are_learned_shown_replayed_and_exported_as_any_other(daemon: Daemo
     assert f"it has token {1 << 30}, the model has" in rejected.reason
     daemon.stop()
     check_stopped(daemon)
-    replayed: dict[str, Any] = json.loads(ran("replay", "--json", "--config", daemon.config).stdout)
+    _, replayed = replay(capsys, daemon.journal)
     assert replayed["fingerprint"] == after
     exported = ran("ctl", "export", "--file", daemon.journal, "--format", "trl").stdout
     assert [json.loads(row) for row in exported.splitlines()] == [GIVEN]

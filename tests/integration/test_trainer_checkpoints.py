@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from support.effort import cases
 from support.model_memory import Memory
 from support.trainer_host import Trainer, restore
 
@@ -119,8 +120,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
 
 
 @pytest.fixture
-def model(tiny_model: Path, tmp_path: Path) -> Path:
-    shutil.copytree(tiny_model, tmp_path / "model")
+def model(smaller_model: Path, tmp_path: Path) -> Path:
+    shutil.copytree(smaller_model, tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -236,11 +237,11 @@ def test_tied_tensors_are_written_under_the_names_that_the_files_have(
     assert bool((written_out.get(head, written_out[embedding]) == written_out[embedding]).all())
 
 
-def test_a_checkpoint_is_of_its_step_while_steps_go_on(tiny_model: Path, life: Life, tmp_path: Path) -> None:
+def test_a_checkpoint_is_of_its_step_while_steps_go_on(smaller_model: Path, life: Life, tmp_path: Path) -> None:
     """Three steps are sent right behind it. They are done before it is, give the bits that they give without one,
     and none of them is in it."""
     expected = life.steps(1, 6)
-    shutil.copytree(tiny_model, model := tmp_path / "slow" / "model")
+    shutil.copytree(smaller_model, model := tmp_path / "slow" / "model")
     with Trainer(tmp_path, command=until(go := tmp_path / "go")) as trainer:
         slow = Life(trainer, model)
         slow.steps(1, 3)
@@ -274,13 +275,17 @@ def status(process: Trainer, key: str) -> int:
     return int(next(line.split()[1] for line in text.splitlines() if line.startswith(f"{key}:"))) << 10
 
 
-def test_the_copy_is_given_back(deep: Life) -> None:
-    size = (deep.model / "model.safetensors").stat().st_size
-    before = status(deep.trainer, "VmSize")
-    for step in (7, 8, 9):
-        deep.steps(step, step)
-        deep.checkpoint(step)
-    assert status(deep.trainer, "VmSize") - before < 0.5 * size
+def test_the_copy_is_given_back(shared: Trainer, tiny_model: Path, tmp_path: Path) -> None:
+    """Of a model that is large enough for a copy to show; the first ones let the allocator take what it keeps."""
+    shutil.copytree(tiny_model, model := tmp_path / "model")
+    life = Life(shared, model)
+    size = (model / "model.safetensors").stat().st_size
+    for step in range(1, 11):
+        if step == 8:
+            before = status(shared, "VmSize")
+        life.steps(step, step)
+        life.checkpoint(step)
+    assert status(shared, "VmSize") - before < 0.5 * size
 
 
 def read_bytes(process: Trainer) -> int:
@@ -289,9 +294,10 @@ def read_bytes(process: Trainer) -> int:
     return int(text.split("rchar:")[1].split()[0])
 
 
-def test_of_the_old_weights_only_what_changed_is_read(shared: Trainer, model: Path) -> None:
+def test_of_the_old_weights_only_what_changed_is_read(shared: Trainer, tiny_model: Path, tmp_path: Path) -> None:
     """The first checkpoint reads all of the model directory, once, to know its blocks. Every one reads the redo record
-    back."""
+    back. Of the smaller model the tables that are read beside it would be too large a share."""
+    shutil.copytree(tiny_model, model := tmp_path / "model")
     life = Life(shared, model, m.OptimizerSettings(rank=16, layers="0"))
     size, read = sum(file.stat().st_size for file in model.glob("*.safetensors")), []
     for step in (1, 2, 3):
@@ -304,9 +310,9 @@ def test_of_the_old_weights_only_what_changed_is_read(shared: Trainer, model: Pa
     assert max(read[1:]) < 2.2 * changed * 4096 + 0.1 * size < size
 
 
-def test_quit_waits_for_a_checkpoint_and_a_signal_leaves_it_to_recovery(tiny_model: Path, tmp_path: Path) -> None:
+def test_quit_waits_for_a_checkpoint_and_a_signal_leaves_it_to_recovery(smaller_model: Path, tmp_path: Path) -> None:
     for number, leave in enumerate((m.Quit(), signal.SIGTERM)):
-        shutil.copytree(tiny_model, model := tmp_path / str(number) / "model")
+        shutil.copytree(smaller_model, model := tmp_path / str(number) / "model")
         with Trainer(tmp_path, command=SLOW) as trainer:
             life = Life(trainer, model)
             life.steps(1, 1)
@@ -372,7 +378,7 @@ def test_a_full_checkpoint_is_a_model_directory_of_its_own(deep: Life, tmp_path:
 # --- restoring ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chosen", ["apollo", "adamw", "apollo-master"])
+@pytest.mark.parametrize("chosen", cases(["apollo", "apollo-master"], ["adamw"]))
 def test_every_checkpoint_is_restored_through_the_deltas_and_training_goes_on_to_the_bit(
     shared: Trainer, model: Path, chosen: str
 ) -> None:
@@ -738,9 +744,9 @@ def test_weights_that_are_no_numbers_never_reach_the_model_directory(deep: Life)
     assert deep.restore(6).fingerprint == deep.fingerprints[6]
 
 
-def test_nothing_of_this_is_kept_in_a_shared_cache(shared: Trainer, tiny_model: Path, tmp_path: Path) -> None:
+def test_nothing_of_this_is_kept_in_a_shared_cache(shared: Trainer, smaller_model: Path, tmp_path: Path) -> None:
     where = tmp_path / "models--org--tiny/snapshots/abc"
-    shutil.copytree(tiny_model, where)
+    shutil.copytree(smaller_model, where)
     shared.attach(Memory.of(where), SETTINGS, m.Bound)
     shared.step(1, EXAMPLES[0])
     before = directory_fingerprint(where)

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from support.effort import cases
 from support.fingerprints import file_fingerprint
 from support.model_memory import Memory
 from support.trainer_host import Trainer
@@ -65,8 +66,8 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
 
 
 @pytest.fixture
-def memory(tiny_model: Path) -> Memory:
-    return Memory.of(tiny_model)
+def memory(smaller_model: Path) -> Memory:
+    return Memory.of(smaller_model)
 
 
 @pytest.fixture
@@ -89,28 +90,28 @@ def test_hello_names_process_and_versions(trainer: Trainer) -> None:
     assert trainer.hello.versions.keys() >= {"torch", "transformers"}
 
 
-def test_attach_binds_every_parameter_to_the_memory(trainer: Trainer, memory: Memory, tiny_model: Path) -> None:
+def test_attach_binds_every_parameter_to_the_memory(trainer: Trainer, memory: Memory, smaller_model: Path) -> None:
     bound = trainer.attach(memory, SETTINGS, m.Bound)
-    assert bound.fingerprint == on_disk(tiny_model)
+    assert bound.fingerprint == on_disk(smaller_model)
     assert bound.parameters == len(memory.manifest.tensors)
 
 
 @pytest.mark.parametrize("name", [MATRIX, CAST])
 def test_one_flipped_bit_is_refused_after_a_load_and_found_later(
-    trainer: Trainer, memory: Memory, tiny_model: Path, name: str
+    trainer: Trainer, memory: Memory, smaller_model: Path, name: str
 ) -> None:
     memory.span(name)[0] ^= 1  # of a cast parameter: a bit that rounding to bf16 would hide
     refused = trainer.attach(memory, SETTINGS, m.Refused)
     assert refused.what == "attach"
     assert name in refused.reason
     later = trainer.attach(memory, SETTINGS, m.Bound, fresh=False)
-    assert (later.fingerprint == on_disk(tiny_model)) == (name == CAST)
+    assert (later.fingerprint == on_disk(smaller_model)) == (name == CAST)
 
 
 def test_a_manifest_that_does_not_fit_the_model_is_refused(trainer: Trainer, memory: Memory) -> None:
     whole = memory.manifest
     missing = msgspec.structs.replace(whole, tensors=tuple(t for t in whole.tensors if t.name != MATRIX))
-    turned = altered(whole, MATRIX, shape=(128, 256), stride=(256, 1))
+    turned = altered(whole, MATRIX, shape=(64, 128), stride=(128, 1))
     outside = altered(whole, MATRIX, offset=whole.storages[0].bytes)
     unknown = altered(whole, MATRIX, name="model.layers.0.mlp.sideways.weight")
     for manifest, word in ((missing, "does not share"), (turned, "shape"), (outside, "outside"), (unknown, "sideways")):
@@ -155,26 +156,26 @@ def test_a_loss_that_is_not_finite_writes_nothing(bound: Trainer, memory: Memory
     assert bound.step(2, EXAMPLES[0]).applied
 
 
-def test_recomputing_layers_gives_the_same_bits(trainer: Trainer, tiny_model: Path) -> None:
+def test_recomputing_layers_gives_the_same_bits(trainer: Trainer, smaller_model: Path) -> None:
     results = []
     for gradient_checkpointing in (False, True):
-        trainer.attach(Memory.of(tiny_model), SETTINGS, m.Bound, gradient_checkpointing=gradient_checkpointing)
+        trainer.attach(Memory.of(smaller_model), SETTINGS, m.Bound, gradient_checkpointing=gradient_checkpointing)
         results.append([trainer.step(step, EXAMPLES[0]).fingerprint for step in (1, 2)])
     assert results[0] == results[1]
 
 
-def test_a_frozen_parameter_is_read_from_disk_and_stays(trainer: Trainer, memory: Memory, tiny_model: Path) -> None:
+def test_a_frozen_parameter_is_read_from_disk_and_stays(trainer: Trainer, memory: Memory, smaller_model: Path) -> None:
     manifest = altered(memory.manifest, MATRIX, status="frozen")
     memory.span(MATRIX)[:] = 0xFF  # nobody looks here
     bound = trainer.attach(memory, SETTINGS, m.Bound, manifest=manifest)
     assert bound.parameters == len(memory.manifest.tensors) - 1
-    assert bound.fingerprint == on_disk(tiny_model)
+    assert bound.fingerprint == on_disk(smaller_model)
     assert trainer.step(1, EXAMPLES[0]).applied
     assert (memory.span(MATRIX) == 0xFF).all()
 
 
-def test_ties_follow_the_manifest(trainer: Trainer, tiny_model: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_model, tied := tmp_path / "tied")
+def test_ties_follow_the_manifest(trainer: Trainer, smaller_model: Path, tmp_path: Path) -> None:
+    shutil.copytree(smaller_model, tied := tmp_path / "tied")
     rewrite(tied, lambda tensors: tensors.pop("lm_head.weight"))
     memory = Memory.of(tied)
     refused = trainer.attach(memory, SETTINGS, m.Refused)
@@ -188,9 +189,9 @@ def test_ties_follow_the_manifest(trainer: Trainer, tiny_model: Path, tmp_path: 
 
 
 def test_the_text_model_of_a_multimodal_checkpoint_is_trained_and_the_rest_is_kept(
-    trainer: Trainer, tiny_model: Path, tmp_path: Path
+    trainer: Trainer, smaller_model: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(tiny_model, whole := tmp_path / "whole")
+    shutil.copytree(smaller_model, whole := tmp_path / "whole")
 
     def as_multimodal(tensors: dict[str, Any]) -> None:
         for name in [n for n in tensors if n.startswith("model.")]:
@@ -217,7 +218,7 @@ def batch(trainer: Trainer, step: int, *records: bytes, lr: float = 1e-3, loss_l
 
 
 def test_a_step_learns_several_examples_and_is_repeated_to_the_bit(
-    bound: Trainer, memory: Memory, tiny_model: Path
+    bound: Trainer, memory: Memory, smaller_model: Path
 ) -> None:
     alone = [bound.step(1, record, lr=0.0) for record in EXAMPLES]
     bound.restore(None, memory)
@@ -230,12 +231,12 @@ def test_a_step_learns_several_examples_and_is_repeated_to_the_bit(
     bound.restore(None, memory)
     assert batch(bound, 1, *EXAMPLES).fingerprint == first.fingerprint
     assert bound.step(2, EXAMPLES[0]).fingerprint == then.fingerprint
-    assert bound.restore(None, memory).fingerprint == on_disk(tiny_model)
+    assert bound.restore(None, memory).fingerprint == on_disk(smaller_model)
     assert batch(bound, 1, *EXAMPLES[:3]).fingerprint != first.fingerprint != batch(bound, 2, EXAMPLES[3]).fingerprint
 
 
 def test_together_the_loss_of_all_of_them_falls(bound: Trainer) -> None:
-    losses = [batch(bound, step, *EXAMPLES, lr=5e-3).loss or 0.0 for step in range(1, 16)]
+    losses = [batch(bound, step, *EXAMPLES, lr=1e-2).loss or 0.0 for step in range(1, 8)]
     assert losses[-1] < 0.5 * losses[0]
 
 
@@ -266,7 +267,7 @@ def test_only_the_selected_parameters_are_trained_and_have_state(trainer: Traine
     assert bound.parameters == len(names) < everything
     before = {t.name: memory.span(t.name).copy() for t in memory.manifest.tensors}
     state = trainer.restore(None, memory).state_bytes
-    assert trainer.step(1, EXAMPLES[0], lr=1e-2).applied
+    assert trainer.step(1, EXAMPLES[0], lr=1e-1).applied
     assert sorted(n for n in before if not np.array_equal(before[n], memory.span(n))) == sorted(names)
     trainer.attach(memory, SETTINGS, m.Bound, fresh=False)
     assert 0 < state < 0.5 * trainer.restore(None, memory).state_bytes
@@ -336,8 +337,9 @@ def test_state_with_a_part_of_a_parameter_missing_is_refused(trainer: Trainer, m
 # --- weights that are no numbers, memory that is not there ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [MATRIX, CAST])
-@pytest.mark.parametrize("bits", [0x7FC0, 0xFF80])
+@pytest.mark.parametrize(
+    ("name", "bits"), cases([(MATRIX, 0x7FC0), (CAST, 0xFF80)], [(MATRIX, 0xFF80), (CAST, 0x7FC0)])
+)
 def test_weights_that_are_no_numbers_are_not_trained_and_not_kept(
     bound: Trainer, memory: Memory, tmp_path: Path, name: str, bits: int
 ) -> None:
@@ -353,9 +355,9 @@ def test_weights_that_are_no_numbers_are_not_trained_and_not_kept(
 
 
 def test_a_base_model_with_weights_that_are_no_numbers_is_refused(
-    trainer: Trainer, tiny_model: Path, tmp_path: Path
+    trainer: Trainer, smaller_model: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(tiny_model, broken := tmp_path / "broken")
+    shutil.copytree(smaller_model, broken := tmp_path / "broken")
     rewrite(broken, lambda tensors: tensors[MATRIX].view(-1)[3].fill_(float("nan")))
     memory = Memory.of(broken)
     trainer.attach(memory, SETTINGS, m.Bound)
@@ -423,7 +425,7 @@ def test_out_of_memory_before_anything_is_written_costs_no_restart(memory: Memor
         assert process.process.poll() is None
 
 
-def test_weights_torn_by_a_lack_of_memory_are_brought_back(tiny_model: Path, tmp_path: Path) -> None:
+def test_weights_torn_by_a_lack_of_memory_are_brought_back(smaller_model: Path, tmp_path: Path) -> None:
     """A long prompt before a short answer needs most in the backward pass, when some parameters have been updated
     already. How much is measured with a trainer that has enough; others get less, more after one that fails before it
     writes, less after one that has enough, until one fails half way. This model is so small that all its gradients
@@ -442,13 +444,13 @@ def test_weights_torn_by_a_lack_of_memory_are_brought_back(tiny_model: Path, tmp
         return process.examples(long)
 
     with Trainer(tmp_path, command=("-c", impatient)) as calm:
-        examples, start = begun(calm, Memory.of(tiny_model)), address_space(calm, "VmSize")
+        examples, start = begun(calm, Memory.of(smaller_model)), address_space(calm, "VmSize")
         whole = calm.ask(m.Step(2, examples, 1e-3), m.StepDone).fingerprint
         needed = address_space(calm, "VmPeak") - start
     too_little, enough = 0.0, 1.9
     for _ in range(10):
         share = (too_little + enough) / 2
-        torn = Memory.of(tiny_model)
+        torn = Memory.of(smaller_model)
         with Trainer(tmp_path, command=("-c", impatient)) as victim:
             examples = begun(victim, torn)
             before = torn.bytes.copy()
@@ -467,8 +469,8 @@ def test_weights_torn_by_a_lack_of_memory_are_brought_back(tiny_model: Path, tmp
     else:
         pytest.fail("memory never ran out while weights were written")
     with Trainer(tmp_path) as second:
-        assert second.attach(torn, LONG, m.Bound, fresh=False).fingerprint not in (whole, on_disk(tiny_model))
-        assert second.restore(None, torn).fingerprint == on_disk(tiny_model)
+        assert second.attach(torn, LONG, m.Bound, fresh=False).fingerprint not in (whole, on_disk(smaller_model))
+        assert second.restore(None, torn).fingerprint == on_disk(smaller_model)
         second.step(1, EXAMPLES[0])
         assert np.array_equal(torn.bytes, before)
         assert second.ask(m.Step(2, second.examples(long), 1e-3), m.StepDone).fingerprint == whole
@@ -500,17 +502,17 @@ def test_bad_examples_are_refused_one_by_one(trainer: Trainer, memory: Memory) -
 
 
 def test_a_checkpoint_is_the_source_directory_with_other_weights(
-    bound: Trainer, tiny_model: Path, tmp_path: Path
+    bound: Trainer, smaller_model: Path, tmp_path: Path
 ) -> None:
     bound.checkpoint(0, tmp_path / "0")
-    assert not [f.name for f in tiny_model.iterdir() if (tmp_path / "0" / f.name).read_bytes() != f.read_bytes()]
+    assert not [f.name for f in smaller_model.iterdir() if (tmp_path / "0" / f.name).read_bytes() != f.read_bytes()]
     done = bound.step(1, EXAMPLES[0])
     written = bound.checkpoint(1, tmp_path / "1")
     assert written.error == ""
     assert written.fingerprint == done.fingerprint == on_disk(tmp_path / "1")
     assert written.bytes == sum(f.stat().st_size for f in (tmp_path / "1").rglob("*") if f.is_file())
     record = json.loads((tmp_path / "1" / "apollod" / "checkpoint.json").read_bytes())
-    assert (record["step"], record["fingerprint"], record["model"]) == (1, done.fingerprint, tiny_model.name)
+    assert (record["step"], record["fingerprint"], record["model"]) == (1, done.fingerprint, smaller_model.name)
 
 
 def test_transformers_loads_a_checkpoint(bound: Trainer, memory: Memory, tmp_path: Path) -> None:
@@ -544,7 +546,7 @@ def test_a_checkpoint_that_cannot_be_written_is_reported(bound: Trainer, tmp_pat
 
 
 def test_restoring_a_checkpoint_and_the_base_model(
-    bound: Trainer, memory: Memory, tiny_model: Path, tmp_path: Path
+    bound: Trainer, memory: Memory, smaller_model: Path, tmp_path: Path
 ) -> None:
     first = [bound.step(step, EXAMPLES[step % 4]).fingerprint for step in range(1, 5)]
     bound.checkpoint(4, tmp_path / "4")
@@ -553,7 +555,7 @@ def test_restoring_a_checkpoint_and_the_base_model(
     assert restored.fingerprint == first[3]
     assert restored.state_bytes > 0
     assert bound.step(5, EXAMPLES[0]).fingerprint == fifth
-    assert bound.restore(None, memory).fingerprint == on_disk(tiny_model)
+    assert bound.restore(None, memory).fingerprint == on_disk(smaller_model)
     assert [bound.step(step, EXAMPLES[step % 4]).fingerprint for step in range(1, 5)] == first
 
 
@@ -601,22 +603,22 @@ EIGHT_BIT = importlib.util.find_spec("bitsandbytes") is not None
     ],
 )
 def test_every_optimizer_learns_and_is_restored_to_the_bit(
-    trainer: Trainer, memory: Memory, tiny_model: Path, tmp_path: Path, kind: str
+    trainer: Trainer, memory: Memory, smaller_model: Path, tmp_path: Path, kind: str
 ) -> None:
     """After its checkpoint, and after the base model: a float32 master copy must not outlive the weights it belongs
     to."""
     trainer.attach(memory, KINDS[kind], m.Bound)
     before = memory.bytes.copy()
-    done = [trainer.step(step, EXAMPLES[step % 4], lr=3e-3) for step in range(1, 5)]
+    done = [trainer.step(step, EXAMPLES[step % 4], lr=3e-3) for step in (1, 2)]
     first = [d.fingerprint for d in done]
     assert not np.array_equal(before, memory.bytes) and not any(d.skipped_nonfinite for d in done)
     assert not (memory.span(CAST).view("<u4") & 0xFFFF).any()
-    trainer.checkpoint(4, tmp_path / "4")
-    fifth, sixth = (trainer.step(step, EXAMPLES[step % 4], lr=3e-3).fingerprint for step in (5, 6))
-    assert trainer.restore(tmp_path / "4", memory, fingerprint=first[3]).state_bytes > 0
-    assert [trainer.step(step, EXAMPLES[step % 4], lr=3e-3).fingerprint for step in (5, 6)] == [fifth, sixth]
-    assert trainer.restore(None, memory).fingerprint == on_disk(tiny_model)
-    assert [trainer.step(step, EXAMPLES[step % 4], lr=3e-3).fingerprint for step in range(1, 5)] == first
+    trainer.checkpoint(2, tmp_path / "2")
+    third, fourth = (trainer.step(step, EXAMPLES[step % 4], lr=3e-3).fingerprint for step in (3, 4))
+    assert trainer.restore(tmp_path / "2", memory, fingerprint=first[1]).state_bytes > 0
+    assert [trainer.step(step, EXAMPLES[step % 4], lr=3e-3).fingerprint for step in (3, 4)] == [third, fourth]
+    assert trainer.restore(None, memory).fingerprint == on_disk(smaller_model)
+    assert [trainer.step(step, EXAMPLES[step % 4], lr=3e-3).fingerprint for step in (1, 2)] == first
 
 
 @pytest.mark.parametrize(
@@ -687,13 +689,13 @@ def test_triton_is_refused_without_a_gpu_and_what_runs_is_recorded(trainer: Trai
 
 
 def test_a_step_in_float32_products_is_the_same_wherever_it_is_run_again(
-    trainer: Trainer, tiny_model: Path, tmp_path: Path
+    trainer: Trainer, smaller_model: Path, tmp_path: Path
 ) -> None:
     """On a machine whose own choice is another; and what is chosen there is what was said when it was bound."""
-    examples = trainer_examples(trainer, tiny_model)
+    examples = trainer_examples(trainer, smaller_model)
 
     def learned(process: Trainer, own: m.Products, asked: Any) -> str:
-        memory = Memory.of(tiny_model)
+        memory = Memory.of(smaller_model)
         assert process.attach(memory, SETTINGS, m.Bound, products=own).products == own
         process.restore(None, memory, weights=False)
         return process.ask(m.Step(1, examples, 1e-3, products=asked), m.StepDone).fingerprint
@@ -702,7 +704,7 @@ def test_a_step_in_float32_products_is_the_same_wherever_it_is_run_again(
     assert wide != narrow
     assert (learned(trainer, "bf16", "float32"), learned(trainer, "float32", "bf16")) == (wide, narrow)
     with Trainer(tmp_path, threads=1, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"}) as other:
-        bound = other.attach(Memory.of(tiny_model), SETTINGS, m.Bound)
+        bound = other.attach(Memory.of(smaller_model), SETTINGS, m.Bound)
         assert bound.products == "float32", "by itself, where there are no instructions for bf16"
         assert learned(other, "float32", None) == wide
 
@@ -787,12 +789,12 @@ def test_it_dies_with_its_parent(tmp_path: Path) -> None:
 
 
 def test_replay_after_kill_9_gives_the_same_bits_on_a_busy_machine(
-    bound: Trainer, memory: Memory, tiny_model: Path, tmp_path: Path
+    bound: Trainer, memory: Memory, smaller_model: Path, tmp_path: Path
 ) -> None:
     expected = [bound.step(step, EXAMPLES[step % 4]).fingerprint for step in range(1, 9)]
 
     with Trainer(tmp_path) as victim:
-        crashed = Memory.of(tiny_model)
+        crashed = Memory.of(smaller_model)
         victim.attach(crashed, SETTINGS, m.Bound)
         for step in range(1, 4):
             victim.step(step, EXAMPLES[step % 4])
@@ -821,7 +823,9 @@ def test_replay_after_kill_9_gives_the_same_bits_on_a_busy_machine(
         burner.wait()
 
 
-def test_a_changed_tokenizer_ends_the_process_without_a_write(tiny_model: Path, memory: Memory, tmp_path: Path) -> None:
+def test_a_changed_tokenizer_ends_the_process_without_a_write(
+    smaller_model: Path, memory: Memory, tmp_path: Path
+) -> None:
     with Trainer(tmp_path) as process:
         process.attach(memory, SETTINGS, m.Bound)
         before = memory.bytes.copy()

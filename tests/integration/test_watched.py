@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.agent_databases import Hermes
 from support.agent_logs import claude_line, gemini_chat, session
+from support.effort import draws
 from support.journaled_source import JournaledSource
 from support.source_life import config_of, events_of, live, until
 
@@ -127,6 +128,7 @@ def test_a_renamed_file_goes_on_and_a_rewritten_one_begins_anew(tmp_path: Path) 
     assert watch.learned() == ["answer a", "answer b", "answer d"], "what was learned already is a duplicate"
 
 
+@draws(here=30, long=100)
 @given(seed=st.integers(0, 1 << 30))
 def test_growing_logs_and_crashes_lose_and_double_nothing(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     chance = random.Random(seed)

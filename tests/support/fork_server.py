@@ -22,10 +22,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 TESTS = Path(__file__).parent.parent
@@ -203,6 +204,28 @@ class ForkedPopen:
             for stream in (out, err):
                 stream.seek(0)
             return subprocess.CompletedProcess(command, code, out.read(), err.read())
+
+
+class ForkedPipes:
+    """In place of the module `subprocess` where that starts a process that counts tokens (`adapters.tokens`)."""
+
+    PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
+
+    @staticmethod
+    @contextmanager
+    def Popen(command: Sequence[str], stdin: int, stdout: int, stderr: int) -> Iterator[Any]:
+        """`python ARGUMENTS...`, forked, whose standard streams are pipes."""
+        assert command[0] == sys.executable and stdin == stdout == subprocess.PIPE and stderr == subprocess.DEVNULL
+        reads, asks = os.pipe()
+        answers, writes = os.pipe()
+        with open(asks, "wb") as into, open(answers, "rb") as out, open(os.devnull, "w") as null:
+            try:
+                child = fork_server().start(command[1:], os.environ, (reads, writes, null))
+            finally:
+                os.close(reads)
+                os.close(writes)
+            yield SimpleNamespace(stdin=into, stdout=out, kill=child.kill)
+            child.wait(START_S)
 
 
 # --- the server

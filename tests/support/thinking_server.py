@@ -1,7 +1,9 @@
 """An endpoint whose model thinks, with the chat templates of Qwen3 and Qwen3.5 real tokens of a small tokenizer, and a
 reasoning parser as vLLM has one, or without."""
 
+import copy
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,10 +28,16 @@ Parser = Literal["", "reasoning", "reasoning_content"]
 
 def thinking_tokenizer(template: str) -> PreTrainedTokenizerFast:
     """With both tags and two new lines as one token each, as in the vocabularies of Qwen."""
-    tokenizer = make_tokenizer()
+    tokenizer = copy.deepcopy(_tokenizer())
     tokenizer.add_tokens(["<think>", "</think>", "\n\n"])
     tokenizer.chat_template = template
     return tokenizer
+
+
+@cache
+def _tokenizer() -> PreTrainedTokenizerFast:
+    """Trained once a process."""
+    return make_tokenizer()
 
 
 def shown(tokenizer: PreTrainedTokenizerFast, tokens: Tokens) -> str:

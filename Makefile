@@ -34,8 +34,9 @@ TRL := 'trl==1.16.0' accelerate datasets pandas pyarrow python-dateutil pytz tzd
 ON_CPU := $(if $(CPU),$(BIN)/python tests/support/processors.py $(CPU))
 
 # Tests of which `make crash` runs more cases than `make test`.
-LONG := tests/property tests/store tests/unit/core tests/unit/trainer tests/unit/demo tests/integration/test_undo_ring.py tests/integration/test_memory.py \
-	tests/integration/test_replayed_settings.py tests/integration/test_weight_receiver.py
+LONG := tests/property tests/store tests/unit/core tests/unit/trainer tests/unit/demo \
+	$(addprefix tests/integration/test_,$(addsuffix .py,full_disk memory replayed_settings thinking trainer_checkpoints trainer_process \
+		undo_ring watched weight_receiver))
 
 .PHONY: env verifiers demo demo-dream demo-grpo demo-atropos demo-lessons real-model real test test-fast conformance crash soak bench bench-grpo gpu lint clean
 .DEFAULT_GOAL := env

@@ -4,11 +4,9 @@ cover; `make crash` sets APOLLOD_LONG=1 and takes all of them."""
 import os
 from typing import Any
 
-import pytest
 from hypothesis import settings
 
 LONG = os.environ.get("APOLLOD_LONG", "") not in ("", "0")
-LONG_ONLY = pytest.mark.skipif(not LONG, reason="in the long run only: make crash")
 
 
 def draws(here: int, long: int) -> settings:

@@ -85,7 +85,7 @@ LEFT JOIN (
 
 -- state: that of the last event that moved the example, by the table in apollod/core/example_state.py, from which
 -- schema.py puts a row here for each kind: state, where the field is true or there is none, otherwise, and unsaid, the
--- value of a field that an event lacks. step: the last one that was tried.
+-- value of a field that an event lacks. No state: the event changes none. step: the last one that was tried.
 CREATE VIEW examples AS
 WITH rule (kind, field, unsaid, state, otherwise) AS (
     VALUES {EXAMPLE_RULES}
@@ -98,9 +98,9 @@ WITH rule (kind, field, unsaid, state, otherwise) AS (
     CROSS JOIN json_each(coalesce(nullif(body -> '$.examples', '[]'), json_array(body ->> '$.example'))) AS named
     WHERE rule.kind <> 'example.accepted'
 ), last AS (
-    SELECT id, max(seq), state FROM moved GROUP BY id
+    SELECT id, max(seq), state FROM moved WHERE state IS NOT NULL GROUP BY id
 ), tried AS (
-    SELECT id, max(seq), step FROM moved WHERE step IS NOT NULL AND state <> 'pending' GROUP BY id
+    SELECT id, max(seq), step FROM moved WHERE step IS NOT NULL AND state IS NOT NULL GROUP BY id
 ), encoded AS (
     SELECT key AS id, max(seq), body ->> '$.tokens' AS tokens, body ->> '$.targets' AS targets
     FROM events WHERE kind = 'example.encoded' GROUP BY key

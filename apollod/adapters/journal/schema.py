@@ -118,14 +118,14 @@ def migrate(connection: sqlite3.Connection, path: Path, schema: Schema, at_ns: i
 
 
 def _example_rules() -> str:
-    """Rows (kind, field, unsaid, state, otherwise) for the view `examples`."""
+    """Rows (kind, field, unsaid, state, otherwise) for the view `examples`; NULL where a rule changes no state."""
     kinds: dict[str, list[Rule]] = {kind: [] for kind in KINDS}
     for rule in RULES:
         kinds[rule.kind].append(rule)
     rows = []
     for kind, (first, *_) in kinds.items():
-        into = {rule.value: rule.into for rule in kinds[kind]}
-        rows.append(f"('{kind}', '{first.field}', {first.value:d}, '{into[True]}', '{into.get(False, into[True])}')")
+        into = {rule.value: "NULL" if rule.out_of == (rule.into,) else f"'{rule.into}'" for rule in kinds[kind]}
+        rows.append(f"('{kind}', '{first.field}', {first.value:d}, {into[True]}, {into.get(False, into[True])})")
     return ", ".join(rows)
 
 

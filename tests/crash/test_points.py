@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from apollod import failpoints
 from apollod.adapters.journal.writer import Journal
 from apollod.core import effects as fx
 from apollod.core import events as ev
+from apollod.errors import ApolloError
 from apollod.failpoints import EFFECTS, ONCE, POINTS, VARIABLE
 from apollod.supervisor.child_commands import ENGINE_MODULE
 from apollod.supervisor.config import load_config
@@ -560,12 +562,13 @@ def die_in_supervisor(daemon: Daemon, stage: int, point: str, points: Points) ->
         assert daemon.ask(msg.CheckpointRequest()) is None
     if "PlanRollback.before" in point:  # to what is served: refused, after the journal was read for it
         assert daemon.ask(msg.RollbackRequest(learned(daemon, stage)["step"])) is None
-    if "DropScore" in point:  # each attach is followed by a comparison, which gives way to any rollback
-        step = learned(daemon, stage)["step"]
-        while daemon.alive():
-            old = daemon.status()["trainer"]["pid"]
-            os.kill(old, signal.SIGKILL)
-            daemon.wait(lambda s, old=old: s["trainer"]["ready"] and s["trainer"]["pid"] != old, "another trainer")
-            daemon.ask(msg.RollbackRequest(step))
-            time.sleep(0.5)  # it may be dying
+    if "DropScore" in point:  # each attach is followed by a comparison, which gives way to lines and to any rollback
+        with suppress(ApolloError):  # it died, where is looked at below
+            step = learned(daemon, stage)["step"]
+            while daemon.alive():
+                old = daemon.status()["trainer"]["pid"]
+                os.kill(old, signal.SIGKILL)
+                daemon.wait(lambda s, old=old: s["trainer"]["ready"] and s["trainer"]["pid"] != old, "another trainer")
+                daemon.ask(msg.RollbackRequest(step))
+                time.sleep(0.5)  # it may be dying
     died_at(daemon, point, points)

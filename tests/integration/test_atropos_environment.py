@@ -34,11 +34,8 @@ def atropos(tmp_path: Path) -> Iterator[Atropos]:
 def daemon(tmp_path: Path, tiny_model: Path, atropos: Atropos) -> Iterator[Daemon]:
     made = Daemon(tmp_path, tiny_model, ENVIRONMENT.format(url=atropos.url), VLLM)
     made.config.write_text(made.config.read_text().replace("lr = 1e-3", "lr = 1e-5"))
-    try:
-        made.start().wait_ready()
+    with made.serving():
         yield made
-    finally:
-        made.end()
 
 
 def more_steps(daemon: Daemon, atropos: Atropos) -> None:

@@ -18,12 +18,8 @@ GIVEN = {"prompt_token_ids": [5, 6, 7, 8], "token_ids": [9, 10, 11]}
 @pytest.fixture
 def daemon(tmp_path: Path, smaller_model: Path) -> Iterator[Daemon]:
     made = Daemon(tmp_path / "d", smaller_model)
-    try:
-        made.start()
-        made.wait_ready()
+    with made.serving():
         yield made
-    finally:
-        made.end()
 
 
 def test_they_are_learned_shown_replayed_and_exported_as_any_other(

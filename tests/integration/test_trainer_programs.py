@@ -26,11 +26,8 @@ def daemon(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """A daemon whose weights may be written at another address than the engine's."""
     control = f'[control]\nenabled = true\nreceive_s = 60\nlisten = "127.0.0.1:{free_port()}"\n'
     made = Daemon(tmp_path_factory.mktemp("d"), tiny_model, control, VLLM)
-    try:
-        made.start().wait_ready()
+    with made.serving():
         yield made
-    finally:
-        made.end()
 
 
 def control_url(daemon: Daemon) -> str:

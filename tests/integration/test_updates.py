@@ -83,24 +83,16 @@ def updated(daemon: Daemon, directory: Path, label: str = "") -> dict[str, Any]:
 @pytest.fixture
 def daemon(tmp_path: Path, tiny_model: Path) -> Iterator[Daemon]:
     running = made(tmp_path / "d", tiny_model)
-    try:
-        running.start()
-        running.wait_ready()
+    with running.serving():
         yield running
-    finally:
-        running.end()
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Daemon]:
     """One for tests that leave it at rest, whatever its step is."""
     running = made(tmp_path_factory.mktemp("shared") / "d", tiny_model)
-    try:
-        running.start()
-        running.wait_ready()
+    with running.serving():
         yield running
-    finally:
-        running.end()
 
 
 def test_it_is_written_learned_upon_repeated_after_a_crash_and_taken_back(

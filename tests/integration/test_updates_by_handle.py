@@ -25,12 +25,8 @@ GROUP = "vllm"
 def daemon(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Daemon]:
     """One for both tests, of which the first leaves its weights as they were."""
     running = Daemon(tmp_path_factory.mktemp("handle") / "d", tiny_model, "[control]\nenabled = true\nlease_s = 600\n")
-    try:
-        running.start()
-        running.wait_ready()
+    with running.serving():
         yield running
-    finally:
-        running.end()
 
 
 @pytest.fixture

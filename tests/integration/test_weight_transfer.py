@@ -30,11 +30,8 @@ PLANTED = {3: "nan", 6: "gone"}
 def daemon(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """Its tests run in order: the last one stops it."""
     made = Daemon(tmp_path_factory.mktemp("d"), tiny_model, "[control]\nenabled = true\nreceive_s = 20\n", VLLM)
-    try:
-        made.start().wait_ready()
+    with made.serving():
         yield made
-    finally:
-        made.end()
 
 
 class User:
@@ -90,7 +87,6 @@ def test_the_sender_of_our_own(daemon: Daemon, tiny_model: Path, bridge: Any) ->
 @pytest.mark.parametrize("bridge", ["gloo", "tensor"])
 def test_another_apollod_whose_engine_this_is(daemon: Daemon, tiny_model: Path, tmp_path: Path, bridge: str) -> None:
     """`[weights] bridge` there: what it learns is served here, and is an update of this journal."""
-    before = {one.name for one in Path("/dev/shm").glob(f"{SEGMENT}*")}
     extra = f'[weights]\nbridge = "{bridge}"\n[[weights.receiver]]\nurl = "{daemon.url}"\n'
     other = Daemon(tmp_path, tiny_model, extra, engine="")
     try:
@@ -105,9 +101,17 @@ def test_another_apollod_whose_engine_this_is(daemon: Daemon, tiny_model: Path, 
         assert (receiver["url"], receiver["error"]) == (daemon.url, "")
         ids = [5, 6, 7, 8]
         assert other.logprob(ids) == daemon.logprob(ids)
+        left = segments_of(other.status()["engine"]["pid"])
+        assert len(left) == (bridge == "tensor")
     finally:
         other.end()
-    assert {one.name for one in Path("/dev/shm").glob(f"{SEGMENT}*")} == before
+    assert not [path for path in left if path.exists()]
+
+
+def segments_of(pid: int) -> list[Path]:
+    """Segments of shared memory that a process has open."""
+    paths = [each.readlink() for each in Path(f"/proc/{pid}/fd").iterdir()]
+    return [path for path in paths if path.name.startswith(SEGMENT)]
 
 
 def test_versions_by_the_client_of_vllm_are_served_bit_by_bit_under_load(daemon: Daemon, tiny_model: Path) -> None:

@@ -8,7 +8,8 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,16 @@ class Daemon(driver.Daemon):
         with open(self.root / "daemon.log", "ab") as out, open(os.devnull) as null:
             self.process = server.start(["-c", code], self.environment(env), (null, out, out))  # type: ignore[assignment]
         return self
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Start it, wait until it is ready, and end it with the block."""
+        try:
+            self.start()
+            self.wait_ready()
+            yield
+        finally:
+            self.end()
 
     def ctl(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         """In a process that was forked, too."""

@@ -75,9 +75,9 @@ class PackedConvolution:
 
 
 def accept_one_token() -> None:
-    """Let vLLM's convolution for AMX take a prompt of one token, at which vLLM 0.32 ends ("expect x to be transposed"):
-    torch calls a row of a wider tensor contiguous as it is, and the kernel wants the strides of one that is as narrow.
-    """
+    """Let vLLM's convolution for bf16 instructions take a prompt of one token, at which vLLM 0.32 ends ("expect x to be
+    transposed", layers/mamba/ops/cpu/gdn_attention.py): torch calls a row of a wider tensor contiguous as it is, and
+    the kernel wants the strides of one that is as narrow."""
     from vllm import _custom_ops
 
     if getattr(_custom_ops.causal_conv1d_fwd_cpu, "__wrapped__", None) is None:

@@ -62,11 +62,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     subprocess.run([sys.executable, "-m", "apollod.demo.tiny_model", str(model)], env=environment, check=True)
     daemon = Daemon(tmp_path_factory.mktemp("g"), model, "[control]\nenabled = true\n", VLLM)
-    try:
-        daemon.start().wait_ready()
+    with daemon.serving():
         yield daemon
-    finally:
-        daemon.end()
 
 
 def test_it_raises_a_held_out_score_and_a_rollback_takes_it_back(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ READY_S = 600.0
 LEARN_S = 1800.0
 STOP_S = 120.0
 HTTP_S = 120.0
-LOG_CHARACTERS = 4000  # end of each log shown in an error
+PORTS = range(20_000, 32_000)
+LOG_CHARACTERS = 2000  # end of each log shown in an error
 
 Status = dict[str, Any]
 
@@ -34,10 +37,20 @@ class DaemonFailed(ApolloError):
 
 
 def free_port() -> int:
-    """A TCP port that was free a moment ago."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A free TCP port below the range from which the kernel gives ports to connections (net.ipv4.ip_local_port_range,
+    from 32768 or 49152), so that it is still free seconds later, when the one it was chosen for listens."""
+    for port in random.SystemRandom().sample(PORTS, 100):
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise DaemonFailed(f"100 ports between {PORTS.start} and {PORTS.stop} are taken", "end what listens on them")
+
+
+def without_empty(value: Any) -> Any:
+    """JSON without the fields that say nothing: 0, false, null, empty texts, lists and objects."""
+    if isinstance(value, dict):
+        return {key: kept for key, one in value.items() if (kept := without_empty(one))}
+    return [without_empty(one) for one in value] if isinstance(value, list) else value
 
 
 def chat_line(question: str, answer: str) -> str:
@@ -158,12 +171,15 @@ class Daemon:
                 return status
             look(status)
             time.sleep(poll_s)
-        raise self._failed(f"not within {limit_s:g} s: {what}", f"status {json.dumps(status)}")
+        raise self._failed(f"not within {limit_s:g} s: {what}", f"status {json.dumps(without_empty(status))}")
 
     def _failed(self, what: str, said: str = "") -> DaemonFailed:
-        """The error, with the ends of all logs as a note in its traceback."""
+        """The error, with the log's warnings and the ends of all logs as a note in its traceback."""
         error = DaemonFailed(what, f"see {self.root}/daemon.log and {self.root}/state/log")
-        error.add_note(f"{said}\n{self.log()[-LOG_CHARACTERS:]}\n{self.child_logs()}")
+        log = self.log()
+        warnings = "\n".join(line for line in log.splitlines() if "[error" in line or "[warning" in line)
+        ends = f"--- daemon\n{log[-LOG_CHARACTERS:]}\n{self.child_logs()}"
+        error.add_note(f"{said}\n--- warnings\n{warnings[:LOG_CHARACTERS]}\n{ends}")
         return error
 
     def wait_ready(self) -> Status:

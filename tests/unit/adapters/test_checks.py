@@ -188,16 +188,18 @@ def test_a_command_that_says_no_says_why(command: Callable[[str], Check], script
 
 
 @pytest.mark.parametrize(
-    ("script", "why"),
+    ("script", "timeout_s", "why"),
     [
-        ("echo oh dear >&2; exit 2", "exit code 2, neither 0 nor 1: oh dear"),
-        ("kill -9 $$", "killed by SIGKILL"),
-        ("sleep 60 & sleep 60", r"took longer than 0\.5 s and was killed"),
+        ("echo oh dear >&2; exit 2", 60.0, "exit code 2, neither 0 nor 1: oh dear"),
+        ("kill -9 $$", 60.0, "killed by SIGKILL"),
+        ("sleep 60 & sleep 60", 0.5, r"took longer than 0\.5 s and was killed"),
     ],
 )
-def test_a_command_that_does_neither_is_no_verdict(command: Callable[[str], Check], script: str, why: str) -> None:
+def test_a_command_that_does_neither_is_no_verdict(
+    command: Callable[[str], Check], script: str, timeout_s: float, why: str
+) -> None:
     with pytest.raises(DreamCheckFailed, match=why):
-        checked(command(script), "x", timeout_s=0.5)
+        checked(command(script), "x", timeout_s=timeout_s)
     assert _children() == set()
 
 
@@ -206,9 +208,10 @@ def test_a_command_that_leaves_somebody_behind_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(checks, "PIPES_S", 60.0)
     began = time.monotonic()
-    assert checked(command("sleep 90 & echo no; exit 1"), "x") == (False, "no")
+    seconds = f"90.{os.getpid()}"  # no other process of this machine has them
+    assert checked(command(f"sleep {seconds} & echo no; exit 1"), "x") == (False, "no")
     assert time.monotonic() - began < 30
-    assert not _running("sleep\x0060")
+    assert not _running(f"sleep\0{seconds}")
 
 
 def test_what_a_command_prints_is_not_kept_for_ever(command: Callable[[str], Check]) -> None:

@@ -39,7 +39,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     path = tmp_path_factory.mktemp("model") / "tiny"
     command = ["-m", "apollod.demo.tiny_model", str(path), "--kind", "random"]
-    assert fork_server().start(command, {**os.environ, "HF_HUB_OFFLINE": "1"}).wait(120) == 0
+    assert fork_server().start(command, {**os.environ, "HF_HUB_OFFLINE": "1"}).wait(600) == 0
     return path
 
 
@@ -58,7 +58,7 @@ def smaller_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from support.fork_server import fork_server
 
     path = tmp_path_factory.mktemp("smaller") / "tiny"
-    assert fork_server().start(["-c", SMALLER, str(path)], {**os.environ, "HF_HUB_OFFLINE": "1"}).wait(120) == 0
+    assert fork_server().start(["-c", SMALLER, str(path)], {**os.environ, "HF_HUB_OFFLINE": "1"}).wait(600) == 0
     return path
 
 

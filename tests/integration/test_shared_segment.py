@@ -53,7 +53,7 @@ def test_it_goes_with_its_object() -> None:
 LEFT = """
 import os, sys, torch
 from apollod.sender import SharedSegment
-segment = SharedSegment()
+segment = SharedSegment(sys.argv[1])
 segment.handles([torch.ones(1000)])
 if os.fork() == 0:
     del segment
@@ -65,27 +65,28 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("ends", ["by itself", "by SIGKILL"])
-def test_it_goes_with_its_program(ends: str) -> None:
-    """One of a killed program is removed by the next one; one of a program that lives is not."""
+def test_it_goes_with_its_program(ends: str, tmp_path: Path) -> None:
+    """One of a killed program is removed by the next one; one of a program that lives is not. In a directory of its
+    own: another test's program would be the next one."""
     (their_in, our_in), (our_out, their_out) = os.pipe(), os.pipe()
     if ends == "by SIGKILL":
-        program: Any = fork_server().start(["-c", LEFT], os.environ, (their_in, their_out, 2))
+        program: Any = fork_server().start(["-c", LEFT, str(tmp_path)], os.environ, (their_in, their_out, 2))
     else:  # started, not forked: what an interpreter does at its end is what counts
-        program = subprocess.Popen([sys.executable, "-c", LEFT], stdin=their_in, stdout=their_out)
+        program = subprocess.Popen([sys.executable, "-c", LEFT, str(tmp_path)], stdin=their_in, stdout=their_out)
     for end in (their_in, their_out):
         os.close(end)
     try:
         with open(our_out) as out:
             path = Path(out.readline().strip())
         assert path.is_absolute()
-        SharedSegment().end()
+        SharedSegment(str(tmp_path)).end()
         assert path.exists()
         if ends == "by SIGKILL":
             program.send_signal(signal.SIGKILL)
         os.close(our_in)
         program.wait(60)
         assert path.exists() == (ends == "by SIGKILL")
-        SharedSegment().end()
+        SharedSegment(str(tmp_path)).end()
         assert not path.exists()
     finally:
         program.kill()

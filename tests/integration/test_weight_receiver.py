@@ -231,8 +231,8 @@ def test_all_broadcasts_together_have_as_long_as_the_group_says(hand: Hand, tmp_
 
 def test_a_store_that_nobody_hosts_is_given_up(hand: Hand) -> None:
     with socket.socket() as nobody:  # bound, so that no other program gets the port, and it refuses connections
-        nobody.bind(("127.0.0.1", 0))
-        wanted = Join("127.0.0.1", nobody.getsockname()[1], 1, 2, "weights", "plain", 1.0)
+        nobody.bind(("127.0.0.1", port := free_port()))
+        wanted = Join("127.0.0.1", port, 1, 2, "weights", "plain", 1.0)
         with pytest.raises(ReceiveFailed, match=r"no store of a group answers at 127\.0\.0\.1"):
             hand.portal.call(hand.receiver.join, wanted)
 

@@ -30,7 +30,8 @@ from types import SimpleNamespace
 from typing import IO, Any
 
 TESTS = Path(__file__).parent.parent
-START_S = 120.0
+START_S = 600.0
+"""A server imports torch and vLLM before it forks: minutes on a busy machine."""
 ENVIRONMENT = {  # what these packages read at import: as `apollod.trainer` sets it
     "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error",
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",

@@ -89,7 +89,7 @@ def test_children_import_what_they_need() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert "LazyGuard" not in done.stdout  # it has left again

@@ -236,13 +236,13 @@ def test_an_engine_that_answers_late_delays_the_next_look_only() -> None:
 
 
 def test_it_is_idle_only_after_idle_s_without_a_user_and_without_a_gap_in_what_is_known() -> None:
-    idle_s = 0.3
+    idle_s = 1.5
 
     async def scenario(it: Watched) -> None:
         began = anyio.current_time()
         it.vllm.hold.set()
         for number in range(3):
-            await anyio.sleep(0.15)
+            await anyio.sleep(0.6)
             it.vllm.begun, it.vllm.ended = it.vllm.begun + 1, it.vllm.ended + 1  # between two looks
             await it.look()
             assert not it.posted, number
@@ -377,7 +377,7 @@ def test_nobody_looks_where_nobody_wants_to_know_and_seldom_where_it_can_wait(mo
         it.wanted, it.closely = True, False
         await it.look(1)
         looks = it.vllm.looks
-        await anyio.sleep(0.15)
+        await anyio.sleep(0.6)
         assert it.vllm.looks == looks
         it.closely = True
         await it.look(5)

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -34,14 +33,14 @@ from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor import Executor, judging_effects
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
+from apollod.testing.daemon import free_port
 from apollod.wire.records import Record, record_of
 
 KEY = "sk-never-to-be-seen"
 NONE = cast(Any, None)
 
 
-with socket.create_server(("127.0.0.1", 0)) as _free:
-    PORT = _free.getsockname()[1]
+PORT = free_port()
 """Of the judge in every life of a journal: another endpoint would have to earn trust anew."""
 
 

@@ -16,6 +16,7 @@ from support.other_user import NOBODY, needs_root
 
 from apollod.engine.http import callers
 from apollod.engine.http.callers import Address, Row, address_of, rows_of, uid_of_peer
+from apollod.testing.daemon import free_port
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
 REAL = (
@@ -117,8 +118,9 @@ def test_of_an_end_that_was_closed_nothing_is_said(how: str) -> None:
 
 def test_whoever_takes_the_port_of_a_connection_that_was_reset_is_not_its_other_end() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        first = socket.create_connection(listener.getsockname())
-        before, port = listener.accept()[0], first.getsockname()[1]
+        port = free_port()  # one that the kernel gives to nobody meanwhile
+        first = socket.create_connection(listener.getsockname(), source_address=("127.0.0.1", port))
+        before = listener.accept()[0]
         first.sendall(b"a request")
         first.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         first.close()

@@ -177,8 +177,8 @@ class Lora(Bridge):
         few = adapter.carried < FEW
         if few and not self._warned:
             logger.warning(
-                "version %d: an adapter of rank %d carries %.0f %% of the change of the weights, and nothing of %d tensors; "
-                'raise [weights] rank, or send whole weights with bridge = "disk"',
+                "version %d: an adapter of rank %d carries %.0f %% of the change of the weights, and nothing of %d "
+                'tensors; raise [weights] rank, or send whole weights with bridge = "disk"',
                 version, self._terms.rank, 100 * adapter.carried, len(adapter.left_out),
             )  # fmt: skip
         self._warned = few

@@ -217,7 +217,7 @@ def test_a_warning_says_once_that_little_is_carried(way: Way, caplog: pytest.Log
         way.learn(UP, 0)
         way.bridge.stage(way.weights, 1)
         way.bridge.stage(way.weights, 2)
-        assert len(caplog.records) == 1 and "of what was learned" in caplog.text and "version 1" in caplog.text
+        assert len(caplog.records) == 1 and "of the change of the weights" in caplog.text and "version 1" in caplog.text
         way.tensor(UP)[:] = way.base[UP]
         way.bridge.stage(way.weights, 3)
         assert len(caplog.records) == 1

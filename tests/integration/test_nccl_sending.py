@@ -123,7 +123,20 @@ def test_a_failure_leaves_the_group_and_generation_goes_on(
     assert way.send(2) == there.fingerprint and len(way.channels) == 2, "a new group"
 
 
-def test_an_engine_that_does_not_join_is_told_and_holds_nothing(there: EngineByBroadcast, tiny_model: Path) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_an_engine_that_does_not_join_is_told_and_holds_nothing(
+    there: EngineByBroadcast, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """`late`: the engine has refused before we begin to wait for it."""
+    if late:
+        complete = GlooChannel.complete
+
+        def when_left(channel: GlooChannel) -> None:
+            while not channel.ended:
+                time.sleep(0.01)
+            complete(channel)
+
+        monkeypatch.setattr(GlooChannel, "complete", when_left)
     way = Way(there, tiny_model, "vllm")
     there.tells["/get_world_size"] = {"world_size": "many"}
     with pytest.raises(SendFailed, match="world_size is many"):

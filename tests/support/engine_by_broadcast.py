@@ -54,8 +54,10 @@ class GlooChannel:
         return {"nccl_unique_id_b64": base64.b64encode((os.urandom(8) + at).ljust(128, b"\0")).decode()}
 
     def complete(self) -> None:
+        if (store := self.store) is None:
+            raise NcclFailed("the group was left")
         try:
-            self.group = group_of(self.store, 0, self.limit)
+            self.group = group_of(store, 0, self.limit)
         except RuntimeError as error:
             raise NcclFailed(f"nobody joined ({error})") from error
 

@@ -90,7 +90,7 @@ class _ToVllm:
         deadline = time.monotonic() + self._timeout_s
         with self._working:
             if (comm := self._comm) is None:
-                raise NcclFailed("the group was left", "look at the error before this one")
+                raise _left()
             torch.cuda.set_device(DEVICE)
             self._carry_out(comm, lambda stream: comm.broadcast(at, count, dtype, stream, deadline), deadline)
 
@@ -139,16 +139,21 @@ class _ToSglang:
         return {"master_address": self._at[0], "master_port": self._at[1]}
 
     def complete(self) -> None:
+        if (listening := self._store) is None:  # the engine had refused before this thread began
+            raise _left()
         torch.cuda.set_device(DEVICE)
         options = _dist.ProcessGroupNCCL.Options()
         options._timeout = self._limit
         prefix = _dist.PrefixStore
-        store = prefix("cuda/", prefix(f"{GROUP}/", prefix(GROUP, self._store)))
+        store = prefix("cuda/", prefix(f"{GROUP}/", prefix(GROUP, listening)))
         self._group = _dist.ProcessGroupNCCL(store, 0, self._world_size, options)
+        if self._store is None:  # it was left meanwhile
+            self.end()
+            raise _left()
 
     def broadcast(self, tensor: Tensor) -> None:
         if (group := self._group) is None:
-            raise NcclFailed("the group was left", "look at the error before this one")
+            raise _left()
         torch.cuda.set_device(DEVICE)
         options = _dist.BroadcastOptions()
         options.rootRank, options.asyncOp, options.timeout = 0, True, self._limit
@@ -161,6 +166,10 @@ class _ToSglang:
         group, self._group, self._store = self._group, None, None
         if group is not None:
             threading.Thread(target=group.abort, daemon=True).start()
+
+
+def _left() -> ApolloError:
+    return NcclFailed("the group was left", "look at the error before this one")
 
 
 def _broken(error: Exception) -> ApolloError:

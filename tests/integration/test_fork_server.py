@@ -24,6 +24,17 @@ def test_it_has_one_thread_before_the_fork() -> None:
         assert len(os.listdir(f"/proc/{server.process.pid}/task")) == 1
 
 
+def test_one_that_answers_too_late_gives_no_later_request_a_wrong_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ForkServer("nothing")
+    monkeypatch.setattr("support.fork_server.START_S", 0.0)
+    with pytest.raises(AssertionError, match="does not answer"):
+        server.start(["-c", "pass"], os.environ)
+    monkeypatch.undo()
+    server.process.wait(60)
+    with pytest.raises((AssertionError, OSError)):
+        server.start(["-c", "pass"], os.environ)
+
+
 def test_what_is_read_from_the_environment_at_import_is_read_again() -> None:
     code = "import sys; known = 'apollod.failpoints' in sys.modules; from apollod import failpoints as f; "
     code += "print(known, f.environment_of('trainer'))"

@@ -128,7 +128,9 @@ class ForkServer:
             message = request.encode()
             socket.send_fds(self._socket, [len(message).to_bytes(4, "big")], descriptors)
             self._socket.sendall(message)
-            assert self._told.wait_for(lambda: self._pids or self.process.poll() is not None, START_S) and self._pids
+            if not self._told.wait_for(lambda: self._pids or self.process.poll() is not None, START_S):
+                self.process.kill()  # what it told later would be taken for the process of the next request
+            assert self._pids, "the fork server does not answer"
             return Forked(self, self._pids.pop())
 
     def exit_of(self, pid: int, timeout: float | None) -> int | None:
@@ -138,15 +140,16 @@ class ForkServer:
             return self._exits.get(pid)
 
     def _listen(self) -> None:
-        for line in self._lines:
-            what, pid, code = json.loads(line)
-            with self._told:
-                if what == "forked":
-                    self._exits.pop(pid, None)  # of another one that had its number
-                    self._pids.append(pid)
-                else:
-                    self._exits[pid] = code
-                self._told.notify_all()
+        with suppress(ConnectionError):  # it was killed
+            for line in self._lines:
+                what, pid, code = json.loads(line)
+                with self._told:
+                    if what == "forked":
+                        self._exits.pop(pid, None)  # of another one that had its number
+                        self._pids.append(pid)
+                    else:
+                        self._exits[pid] = code
+                    self._told.notify_all()
 
 
 @cache

@@ -377,7 +377,7 @@ def test_nobody_looks_where_nobody_wants_to_know_and_seldom_where_it_can_wait(mo
         it.wanted, it.closely = True, False
         await it.look(1)
         looks = it.vllm.looks
-        await anyio.sleep(0.6)
+        await anyio.sleep(0.15)
         assert it.vllm.looks == looks
         it.closely = True
         await it.look(5)

@@ -166,10 +166,10 @@ async def _death(child: ChildProcess, request: Join | Receive | Take) -> Receive
             f"the group {request.group} did not become complete within {request.timeout_s:g} s",
             "let the sender join it as rank 0 while it asks, and look at address and port",
         )
-    if code == -signal.SIGALRM:
+    if code == -signal.SIGALRM and isinstance(request, Join):
         return ReceiveFailed(
-            "what takes connections at the address of the group's store does not answer as a store",
-            "let the sender make its TCPStore there, and look at address and port",
+            f"no store of a group answers at {request.address}:{request.port} (not within {request.timeout_s:g} s)",
+            "let the sender make its TCPStore there before it asks, and look at address and port",
         )
     how = "closed its answers and was killed" if code is None else f"ended ({describe_exit(code)})"
     last = child.last_error() if code is not None and code > 0 else ""  # else it may be of an earlier process

@@ -2,6 +2,7 @@
 which words; and which examples wait for that, by the rule of their source."""
 
 import json
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -26,7 +27,9 @@ def chat(answer: str) -> dict:
     return {"messages": [{"role": "user", "content": "tabs?"}, {"role": "assistant", "content": answer}]}
 
 
-G, H, WITHDRAWN = batch_of_lines([json.dumps(chat("no")).encode()], "t", Path("q")).lines[0].example, "8" * 32, "9" * 32
+QUARANTINE = Path(tempfile.gettempdir())  # the line is good
+G = batch_of_lines([json.dumps(chat("no")).encode()], "t", QUARANTINE).lines[0].example
+H, WITHDRAWN = "8" * 32, "9" * 32
 HELD = Waits("bulk", "", "person", "", 0, 0)
 RUNS = [ev.StepStarted(step=6, parent=0, example=F, digest="d", lr=1e-5, window=1)]
 GIVEN = [

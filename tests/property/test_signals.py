@@ -2,6 +2,7 @@
 expressions find the same words."""
 
 import itertools
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ from apollod.curation.moments import Rules
 from apollod.curation.signals import complaints
 
 RULES = Rules(models=("*",))
-QUARANTINE = Quarantine(Path("/nowhere"))  # nothing is bad in these logs
+QUARANTINE = Quarantine(Path(tempfile.gettempdir()))  # nothing is bad in these logs
 TURNS = ("plain", "correction", "undo", "check", "failed check", "retry", "refusal", "interrupt", "rollback")
 PROMPTS = {"correction": "no, use pnpm", "undo": "please revert that"}
 

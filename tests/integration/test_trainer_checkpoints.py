@@ -99,6 +99,11 @@ class Life:
         assert written.error == "", written
         return written
 
+    def settled(self) -> None:
+        """Wait until the last checkpoint is settled: its answer came before that."""
+        while (self.model / REDO).exists():
+            time.sleep(0.01)
+
     def restore(self, step: int, base: Path | None = None) -> m.Restored:
         path = self.entry(step) if step else None
         return self.trainer.restore(path, self.memory, True, self.fingerprints[step], self.checkpoints, base)
@@ -137,8 +142,7 @@ def deep(life: Life) -> Life:
         life.steps(last - 1, last)
         life.checkpoint(last)
     life.steps(7, 7)
-    while (life.model / REDO).exists():  # the answer comes before its checkpoint is settled
-        time.sleep(0.01)
+    life.settled()
     return life
 
 
@@ -206,6 +210,7 @@ def test_a_checkpoint_is_the_model_directory_with_other_weights_and_a_way_back(
     assert written.bytes == sum(f.stat().st_size for f in life.entry(2).rglob("*") if f.is_file())
     assert written.delta_bytes == entry.files["apollod/undo.delta"] and written.written_bytes > 0
     assert written.files.keys() == heads.keys() and 0 < written.changed_blocks <= written.blocks
+    life.settled()
     assert not list(life.checkpoints.glob("*.tmp*")) and not list(model.glob(".apollod/redo*"))
     life.steps(3, 3)
     life.checkpoint(3)

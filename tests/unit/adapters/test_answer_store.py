@@ -182,7 +182,9 @@ def test_a_writer_that_is_killed_leaves_nothing_that_the_next_one_does_not_clear
     for n in range(2):
         process = subprocess.Popen([sys.executable, "-c", VICTIM, str(path), str(tests)], stdout=subprocess.PIPE)
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        time.sleep(0.1 + 0.03 * n)
+        while answer_store.count(path) == 0:
+            time.sleep(0.01)
+        time.sleep(0.03 * n)
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert size_of(tmp_path) <= 1 << 18 and answer_store.count(path) > 0

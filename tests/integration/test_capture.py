@@ -69,6 +69,11 @@ def all_learned(daemon: Daemon) -> None:
     daemon.wait(lambda s: not s["queue"]["pending"] and s["state"] == "serving", "all of it to be learned", 180)
 
 
+def wait_kept(daemon: Daemon, response: str) -> None:
+    """Wait until the engine has stored an answer, which it does after the client has it."""
+    daemon.wait(lambda s: daemon.get(f"/feedback/{response}")[0] == 200, f"{response} to be kept", 180)
+
+
 def learned_from(daemon: Daemon, file: Path, count: int) -> list[dict[str, Any]]:
     """The examples of a log, after they were learned."""
     sql = (
@@ -105,6 +110,8 @@ def test_a_session_of_real_clients_is_learned_with_the_tokens_that_were_sampled(
         other.id: (prompt_of(running, *more), other.output_text),
         claude.id: (prompt_of(running, {"role": "system", "content": "Be brief."}, asked("who is it by?")), text),
     }
+    for id_ in expected:
+        wait_kept(running, id_)
 
     session = watched(running) / "pi-session.jsonl"
     lines = [
@@ -170,7 +177,7 @@ def test_every_endpoint_is_kept_streamed_or_not(running: Daemon) -> None:
     events = list(chat.responses.create(model="tiny", input="stream?", max_output_tokens=5, stream=True, store=False))
     ids.append((events[-1].response.id, [0]))
     for id_, choices in ids:
-        running.wait(lambda s, id_=id_: running.get(f"/feedback/{id_}")[0] == 200, f"{id_} to be kept", 180)
+        wait_kept(running, id_)
         _, body = running.get(f"/feedback/{id_}")
         assert body["rating"] is None and body["choices"] == (choices or body["choices"])
     assert running.status()["capture"]["answers"] >= len(ids)
@@ -196,7 +203,7 @@ def test_an_id_that_clients_choose_names_nobodys_answer(running: Daemon, path: s
             ids.append(json.load(answer)["id"])
     assert len(set(ids)) == 3 and not any("session1" in each for each in ids)
     for id_ in ids:
-        running.wait(lambda s, id_=id_: running.get(f"/feedback/{id_}")[0] == 200, f"{id_} to be kept", 180)
+        wait_kept(running, id_)
     for id_ in ("session1", "resp_session1", "chatcmpl-session1", "cmpl-session1"):
         assert running.get(f"/feedback/{id_}")[0] == 404
 

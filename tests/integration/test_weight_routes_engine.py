@@ -4,8 +4,9 @@ that its own are not in the way."""
 import copy
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.engine_host import Engine
@@ -47,14 +48,22 @@ def active(engine: Engine) -> tuple[int, int]:
     return load["num_running_reqs"], load["num_waiting_reqs"]
 
 
+def begin(client: ThreadPoolExecutor, engine: Engine) -> Future[tuple[int, Any]]:
+    """An answer that is being generated, after those before it have ended: one that was aborted counts for a moment."""
+    while active(engine) != (0, 0):
+        time.sleep(0.005)
+    answer = client.submit(engine.post, "/generate", LONG)
+    while active(engine) != (1, 0):
+        time.sleep(0.005)
+    return answer
+
+
 def test_requests_that_run_are_held_by_a_pause_and_go_on_or_end_aborted(engine: Engine) -> None:
     assert not engine.host.refresh(3).error
     assert engine.get("/health_generate")[0] == 200
     with ThreadPoolExecutor(1) as client:
         for mode, finished in (("retract", "length"), ("abort", "abort")):
-            answer = client.submit(engine.post, "/generate", LONG)
-            while active(engine) != (1, 0):
-                time.sleep(0.005)
+            answer = begin(client, engine)
             assert engine.post("/pause_generation", {"mode": mode})[0] == 200
             if mode == "retract":
                 assert active(engine) == (0, 1) and not answer.done()
@@ -68,9 +77,7 @@ def test_requests_that_run_are_held_by_a_pause_and_go_on_or_end_aborted(engine: 
             assert status == 200 and told["meta_info"]["finish_reason"]["type"] == finished, told
             assert (told["meta_info"]["completion_tokens"] == 400) == (mode == "retract")
             assert engine.post("/continue_generation", {})[0] == 200
-        answer = client.submit(engine.post, "/generate", LONG)
-        while active(engine) != (1, 0):
-            time.sleep(0.005)
+        answer = begin(client, engine)
         assert engine.post("/abort_requests", {})[1] == {"status": "aborted", "aborted": 1}
         assert answer.result(60)[1]["meta_info"]["finish_reason"]["type"] == "abort"
     assert engine.post("/reset_prefix_cache", {})[1] == {"success": True}

@@ -184,7 +184,7 @@ def test_a_writer_that_is_killed_leaves_nothing_that_the_next_one_does_not_clear
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         while answer_store.count(path) == 0:
             time.sleep(0.01)
-        time.sleep(0.03 * n)
+        time.sleep(0.1 + 0.03 * n)  # into the midst of its writing
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert size_of(tmp_path) <= 1 << 18 and answer_store.count(path) > 0
